@@ -1,0 +1,34 @@
+"""Settings shared by every test: strict JAX, a compilation cache, seeded hypothesis, the shared data folder."""
+
+import os
+import pathlib
+
+import chex
+import hypothesis
+import jax
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared"
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_compilation_cache_dir", str(ROOT / ".jax_cache"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+hypothesis.settings.register_profile("repo", deadline=None, derandomize=True, max_examples=50)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repo"))
+
+
+@pytest.fixture(autouse=True)
+def _fresh_trace_counts():
+    """``chex.assert_max_traces`` counts per test, not per session."""
+    chex.clear_trace_counter()
+    yield
+
+
+@pytest.fixture
+def shared_data() -> pathlib.Path:
+    """The folder of real data, where there is one."""
+    if not (SHARED / "data").is_dir():
+        pytest.skip("the shared data folder is not here")
+    return SHARED / "data"
