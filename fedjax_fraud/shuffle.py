@@ -1,0 +1,57 @@
+"""A keyed bijection on [0, n): the i-th row of a client's epoch order, without sorting and without memory.
+
+A generalised Feistel network on the grid a x b >= n with a = ceil(sqrt n), b = ceil(n / a) permutes [0, a b);
+*cycle-walking* (apply it again until the value is below n) turns that into a permutation of [0, n). Since
+a b - n < a, a value walks on with a probability below 1 / sqrt(n).
+
+Reference: Black and Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002, sections 3 and 4. Differs in: the
+round function is an integer hash, which is fair enough for mini-batches and no cipher.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, UInt32
+
+NUM_ROUNDS = 3
+
+
+def mix(value: UInt32[Array, "*shape"], key: UInt32[Array, "*#shape"]) -> UInt32[Array, "*shape"]:
+    """A 32-bit integer hash of ``value`` under ``key`` (xor-shift and multiply; every input bit moves every output bit)."""
+    value = value ^ key
+    value = (value ^ (value >> 16)) * jnp.uint32(0x7FEB352D)
+    value = (value ^ (value >> 15)) * jnp.uint32(0x846CA68B)
+    return value ^ (value >> 16)
+
+
+def shuffle_index(
+    position: Int[Array, "*shape"], num_examples: Int[Array, ""], key: UInt32[Array, "*#shape"]
+) -> Int[Array, "*shape"]:
+    """Where the keyed permutation of ``[0, num_examples)`` sends ``position``.
+
+    Args:
+      position: int32 in ``[0, num_examples)``; other values are not permuted.
+      num_examples: int32 in ``[1, 2**31)``. 0 gives 0.
+      key: uint32, one per permutation: the same key gives the same permutation.
+
+    Returns: int32 in ``[0, num_examples)``; different positions get different values.
+    """
+    n = jnp.maximum(num_examples, 1).astype(jnp.uint32)
+    rows = jnp.ceil(jnp.sqrt(n.astype(jnp.float32))).astype(jnp.uint32)
+    columns = (n + rows - 1) // rows
+
+    def permute_grid(value):
+        row, column = value // columns, value % columns
+        for i in range(NUM_ROUNDS):
+            # The hash is halved: a sum that wrapped at 2**32 before the remainder would send two rows to one.
+            row = (row + (mix(column, key + jnp.uint32(2 * i)) >> 1)) % rows
+            column = (column + (mix(row, key + jnp.uint32(2 * i + 1)) >> 1)) % columns
+        return row * columns + column
+
+    def outside(value):
+        return value >= n
+
+    value = permute_grid(jnp.where(outside(position.astype(jnp.uint32)), 0, position).astype(jnp.uint32))
+    value = jax.lax.while_loop(
+        lambda v: jnp.any(outside(v)), lambda v: jnp.where(outside(v), permute_grid(v), v), value
+    )
+    return value.astype(jnp.int32)

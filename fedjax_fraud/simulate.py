@@ -1,0 +1,523 @@
+"""The engine: select, train, aggregate, score; all clients of all settings as one pool, all rounds in one scan.
+
+A *setting* is one federation. The settings stand along a leading axis, each with the same number of clients; client
+k of setting f is client ``f * clients + k`` of the pool. This file is the only place that maps an algorithm, which
+is written for one client and one setting, over either.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+from fedjax_fraud import aggregate, losses, packing, score
+from fedjax_fraud.local import (
+    ClientTask,
+    LocalState,
+    Objective,
+    TrainingData,
+    local_chunk,
+    shuffled_epochs,
+    start_local,
+    steps_per_epoch,
+)
+from fedjax_fraud.types import FedAlgorithm, FedState, LocalWork, Model, Partition, Transactions
+
+CPU_LANES = 8
+
+
+class Settings(NamedTuple):
+    """The federations of one program.
+
+    Attributes:
+      hyper: name -> ``[settings]``, the traced hyperparameters that ``Program.build`` takes.
+      seed: ``[settings]`` uint32; decides cohorts and batches, whatever the algorithm.
+      num_epochs: ``[settings]`` int32.
+      participation: ``[settings]`` share of the clients with rows that take part in a round, in (0, 1].
+      partition_id: ``[settings]`` int32, the row of ``TrainingData.orders``.
+      start, count: ``[settings, clients]`` int32, each client's slice of that order.
+      client_id: ``[settings, clients]`` int32, the identity that a client's random draws depend on.
+    """
+
+    hyper: Mapping[str, Array]
+    seed: UInt32[Array, " settings"]
+    num_epochs: Int[Array, " settings"]
+    participation: Float[Array, " settings"]
+    partition_id: Int[Array, " settings"]
+    start: Int[Array, "settings clients"]
+    count: Int[Array, "settings clients"]
+    client_id: Int[Array, "settings clients"]
+
+
+class Program(NamedTuple):
+    """What is static: one compiled program for each value.
+
+    Attributes:
+      build: ``hyper -> FedAlgorithm``, called inside the mapped functions: every number in ``hyper`` is a tracer.
+      objective: the loss, the model and the batches.
+      num_lanes, chunk_length: the packing, see ``packing``.
+      num_test, num_test_positives: rows of the test set, positives first; 0 = no scores.
+    """
+
+    build: Callable
+    objective: Objective
+    num_lanes: int
+    chunk_length: int
+    num_test: int = 0
+    num_test_positives: int = 0
+
+
+class RoundPlan(NamedTuple):
+    """What happens in each round; leaves have a leading rounds axis.
+
+    Attributes:
+      round_index: int32, from 1; decides cohorts and batches.
+      active: whether anybody trains. An inactive round only scores.
+      scored: whether the global models are scored after the round (NaN if not).
+      work: None, then cohorts are drawn; or ``[rounds, settings, clients]``, the share in [0, 1] of its full local
+        work that each client does: 0 = absent, 0.5 = a straggler that makes half of its steps, rounded up.
+    """
+
+    round_index: Array
+    active: Array
+    scored: Array
+    work: Array | None = None
+
+
+class History(NamedTuple):
+    """What a reader wants to know of each round: ``[rounds]``, or ``[rounds, settings]`` in a sweep.
+
+    Attributes:
+      log_loss, average_precision, roc_auc: the global model on the pooled test rows; NaN without a test set.
+      num_participants: clients that trained.
+      num_rejected: those left out of the mean because their update was not finite.
+      skipped: nobody was left: model and control variates stayed as they were.
+      num_steps, num_rows: local steps made and rows visited, over all clients.
+      delta_norm_mean, delta_norm_max: norm of w_k - w_t over the cohort that counted; NaN if none did.
+      drift: mean over that cohort of the norm of (w_k - w_t) minus its mean: how much the clients disagree.
+    """
+
+    log_loss: Array
+    average_precision: Array
+    roc_auc: Array
+    num_participants: Array
+    num_rejected: Array
+    skipped: Array
+    num_steps: Array
+    num_rows: Array
+    delta_norm_mean: Array
+    delta_norm_max: Array
+    drift: Array
+
+
+# ---- select -----------------------------------------------------------------------------------------------------
+
+
+def draw_cohort(
+    key: Array, client_id: Int[Array, " clients"], has_rows: Bool[Array, " clients"], participation: Array
+) -> Bool[Array, " clients"]:
+    """A uniform cohort of ``max(1, round(participation * n))`` of the n clients that have rows.
+
+    Each client draws its own lot from ``key`` and its identity, and the lowest lots win, so a client without rows
+    changes nobody's luck.
+    """
+    lots = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key, i)))(client_id)
+    rank = jnp.argsort(jnp.argsort(jnp.where(has_rows, lots, 2.0)))
+    size = jnp.maximum(jnp.round(participation * jnp.sum(has_rows)), 1)
+    return (rank < size) & has_rows
+
+
+def select(
+    settings: Settings, plan: RoundPlan, batch_size: int
+) -> tuple[Int[Array, "settings clients"], UInt32[Array, "settings clients"]]:
+    """The local steps and the shuffle key of every client in one round."""
+
+    def of_setting(seed, client_id, has_rows, participation):
+        round_key = jax.random.fold_in(jax.random.key(seed), plan.round_index)
+        cohort_key, batch_key = jax.random.split(round_key)
+        cohort = draw_cohort(cohort_key, client_id, has_rows, participation)
+        keys = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(batch_key, i)))(client_id)
+        return cohort, keys
+
+    cohort, keys = jax.vmap(of_setting)(
+        settings.seed, settings.client_id, settings.count > 0, settings.participation
+    )
+    full = settings.num_epochs[:, None] * steps_per_epoch(settings.count, batch_size)
+    share = cohort.astype(jnp.float32) if plan.work is None else plan.work
+    num_steps = jnp.where(share >= 1, full, jnp.ceil(share * full).astype(jnp.int32))
+    return jnp.where(plan.active, num_steps, 0), keys
+
+
+# ---- train ------------------------------------------------------------------------------------------------------
+
+
+def train_pool(
+    program: Program,
+    settings: Settings,
+    data: TrainingData,
+    state: FedState,
+    num_steps: Int[Array, "settings clients"],
+    keys: UInt32[Array, "settings clients"],
+    round_index: Array,
+) -> LocalState:
+    """All local steps of all clients of all settings, packed into lanes. Leaves ``[settings, clients, ...]``."""
+    num_settings, num_clients = num_steps.shape
+    pool = num_settings * num_clients
+    setting_of = jnp.repeat(jnp.arange(num_settings, dtype=jnp.int32), num_clients)
+
+    def flat(tree):
+        return jax.tree.map(lambda leaf: leaf.reshape(pool, *leaf.shape[2:]), tree)
+
+    tasks = ClientTask(
+        settings.partition_id[setting_of],
+        settings.start.reshape(pool),
+        settings.count.reshape(pool),
+        num_steps.reshape(pool),
+        settings.client_id.reshape(pool),
+        jnp.broadcast_to(round_index, (pool,)),
+        keys.reshape(pool),
+    )
+    clients = flat(state.clients)
+    plan = packing.plan_lanes(tasks.num_steps, num_lanes=program.num_lanes, chunk_length=program.chunk_length)
+
+    def start(hyper, params):
+        return start_local(program.build(hyper), params)
+
+    def run_lane(hyper, task, server, client, local):
+        return local_chunk(
+            program.build(hyper),
+            program.objective,
+            data,
+            task,
+            server,
+            client,
+            local,
+            chunk_length=program.chunk_length,
+        )
+
+    def wave(index, store):
+        ids = packing.lane_clients(plan, index, num_lanes=program.num_lanes)
+        busy = ids < pool
+        # An idle lane reads some client, makes no step that counts, and its write falls outside the pool.
+        read = jnp.minimum(ids, pool - 1)
+        of = setting_of[read]
+        task = _take(tasks, read)
+        task = task._replace(num_steps=jnp.where(busy, task.num_steps, 0))
+        after = jax.vmap(run_lane)(
+            _take(settings.hyper, of), task, _take(state.server, of), _take(clients, read), _take(store, read)
+        )
+        return jax.tree.map(lambda a, b: a.at[ids].set(b, mode="drop"), store, after)
+
+    store = _take(jax.vmap(start)(settings.hyper, state.server.params), setting_of)
+    store = jax.lax.fori_loop(0, plan.num_waves, wave, store)
+    return jax.tree.map(lambda leaf: leaf.reshape(num_settings, num_clients, *leaf.shape[1:]), store)
+
+
+def _take(tree, index):
+    """Rows ``index`` of every leaf."""
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+# ---- aggregate --------------------------------------------------------------------------------------------------
+
+
+class Outcome(NamedTuple):
+    """How a setting's round went: scalars, see ``History``."""
+
+    num_participants: Array
+    num_rejected: Array
+    skipped: Array
+    delta_norm_mean: Array
+    delta_norm_max: Array
+    drift: Array
+
+
+def finish_setting(program: Program, hyper, state: FedState, local: LocalState, num_steps, count):
+    """One setting's end of round: messages, their mean, the server's step, the clients' new state.
+
+    Args:
+      state: the setting's state; client leaves ``[clients, ...]``.
+      local: the trained clients, leaves ``[clients, ...]``.
+      num_steps, count: ``[clients]`` steps really made, and rows held.
+
+    Returns: ``(FedState, Outcome)``. A client whose message is not finite counts for nothing and keeps its state;
+    with no client left the whole state stays as it was.
+    """
+    algorithm = program.build(hyper)
+    server_gradient = None
+    if algorithm.needs_server_gradient:
+        server_gradient = jax.tree.map(
+            lambda total: total / aggregate.spread(jnp.maximum(local.num_rows, 1), total), local.gradient_sum
+        )
+    work = LocalWork(local.params, num_steps, count, server_gradient)
+    result = jax.vmap(algorithm.client_update, in_axes=(None, 0, 0))(state.server, state.clients, work)
+
+    trained = num_steps > 0
+    counts = trained & aggregate.all_finite(result.message)
+    mean = aggregate.weighted_mean(result.message, result.weight, counts)
+    num_counted, num_with_rows = jnp.sum(counts), jnp.sum(count > 0)
+    participation = num_counted / jnp.maximum(num_with_rows, 1)
+    anybody = num_counted > 0
+    server = optax.tree.where(
+        anybody, algorithm.server_update(state.server, mean, participation), state.server
+    )
+    clients = aggregate.where_clients(counts, result.client, state.clients)
+    outcome = Outcome(
+        jnp.sum(trained),
+        jnp.sum(trained & ~counts),
+        ~anybody,
+        *client_drift(state.server.params, local.params, counts),
+    )
+    return FedState(server, clients), outcome
+
+
+def client_drift(params, local_params, counts: Bool[Array, " clients"]) -> tuple[Array, Array, Array]:
+    """Mean and largest norm of the client changes, and the mean norm of their deviation from their mean."""
+    delta = jax.tree.map(lambda w_k, w_t: w_k - w_t[None], local_params, params)
+    mean = aggregate.weighted_mean(delta, jnp.ones(counts.shape), counts)
+    deviation = jax.tree.map(lambda d, m: d - m[None], delta, mean)
+    num_counted = jnp.sum(counts)
+
+    def norms(tree):
+        squares = [jnp.sum(leaf**2, axis=tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(tree)]
+        return jnp.where(counts, jnp.sqrt(sum(squares)), 0.0)
+
+    def mean_or_nan(values):
+        return jnp.where(num_counted > 0, jnp.sum(values) / jnp.maximum(num_counted, 1), jnp.nan)
+
+    largest = jnp.where(num_counted > 0, jnp.max(norms(delta)), jnp.nan)
+    return mean_or_nan(norms(delta)), largest, mean_or_nan(norms(deviation))
+
+
+# ---- score ------------------------------------------------------------------------------------------------------
+
+
+def score_settings(program: Program, params, test_features, scored: Array) -> score.Scores:
+    """Scores of every setting's global model, one model at a time; NaN in a round that is not scored."""
+    num_settings = jax.tree.leaves(params)[0].shape[0]
+    if program.num_test == 0:
+        return score.Scores(*(jnp.full(num_settings, jnp.nan) for _ in score.Scores._fields))
+
+    def of_setting(params):
+        logits = score.test_logits(program.objective.apply, params, test_features)
+        return score.pooled_scores(
+            logits, num_samples=program.num_test, num_positives=program.num_test_positives
+        )
+
+    def score_all(params):
+        return jax.lax.map(of_setting, params)
+
+    def score_none(params):
+        del params
+        return score.Scores(*(jnp.full(num_settings, jnp.nan) for _ in score.Scores._fields))
+
+    return jax.lax.cond(scored, score_all, score_none, params)
+
+
+# ---- rounds -----------------------------------------------------------------------------------------------------
+
+
+def init_settings(build: Callable, settings: Settings, params) -> FedState:
+    """The state before the first round; ``params`` leaves ``[settings, ...]``."""
+    num_clients = settings.count.shape[1]
+    return jax.vmap(lambda hyper, params: build(hyper).init(params, num_clients))(settings.hyper, params)
+
+
+def count_rows(settings: Settings, num_steps: Int[Array, "settings clients"], batch_size: int) -> Array:
+    """Rows visited by each setting's clients in ``num_steps`` steps each (a last batch may be partial)."""
+    in_epoch = jnp.maximum(steps_per_epoch(settings.count, batch_size), 1)
+    rest = jnp.minimum(num_steps % in_epoch * batch_size, settings.count)
+    return jnp.sum(num_steps // in_epoch * settings.count + rest, axis=1)
+
+
+def run_rounds(
+    program: Program,
+    settings: Settings,
+    data: TrainingData,
+    test_features: Array | None,
+    state: FedState,
+    plan: RoundPlan,
+) -> tuple[FedState, History]:
+    """Rounds of all settings, as one scan. History leaves ``[rounds, settings]``."""
+
+    def round_step(state, plan):
+        num_steps, keys = select(settings, plan, program.objective.batch_size)
+        local = train_pool(program, settings, data, state, num_steps, keys, plan.round_index)
+        finish = functools.partial(finish_setting, program)
+        state, outcome = jax.vmap(finish)(settings.hyper, state, local, num_steps, settings.count)
+        scores = score_settings(program, state.server.params, test_features, plan.scored)
+        rows = count_rows(settings, num_steps, program.objective.batch_size)
+        history = History(
+            **scores._asdict(), **outcome._asdict(), num_steps=jnp.sum(num_steps, 1), num_rows=rows
+        )
+        return state, history
+
+    return jax.lax.scan(round_step, state, plan)
+
+
+# ---- one setting ------------------------------------------------------------------------------------------------
+
+
+class Constant(NamedTuple):
+    """A ``build`` that ignores its hyperparameters; equal for equal algorithms, so that nothing recompiles."""
+
+    algorithm: FedAlgorithm
+
+    def __call__(self, hyper) -> FedAlgorithm:
+        del hyper
+        return self.algorithm
+
+
+_run_rounds = jax.jit(run_rounds, static_argnums=0)
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raises ValueError unless ``value`` is an integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(
+            f"`{name}` must be an integer of at least {least}, got {value!r}. Pass {least} or more."
+        )
+
+
+def check_rows(name: str, features: np.ndarray, labels: np.ndarray) -> None:
+    """Raises ValueError unless the table is rectangular, finite and labelled 0 or 1."""
+    if features.ndim != 2 or labels.shape != features.shape[:1]:
+        raise ValueError(
+            f"`{name}` must hold features [samples, features] and labels [samples], got shapes {features.shape} and "
+            f"{labels.shape}. Pass one label for each row."
+        )
+    bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
+    if bad.size:
+        raise ValueError(
+            f"`{name}.features` must be finite, got NaN or infinity in {bad.size} rows (first: row {bad[0]}). "
+            "Fill or drop them."
+        )
+    if not np.isin(labels, (0, 1)).all():
+        wrong = labels[~np.isin(labels, (0, 1))][0]
+        raise ValueError(
+            f"`{name}.labels` must be 0 or 1, got {wrong!r}. Map the label to 1 = fraud, 0 = genuine."
+        )
+
+
+def check_partition(partition: Partition, num_samples: int) -> None:
+    """Raises ValueError unless the partition assigns each of ``num_samples`` rows exactly once."""
+    order = np.asarray(partition.order)
+    start, count = np.asarray(partition.start), np.asarray(partition.count)
+    whole = order.shape == (num_samples,) and np.array_equal(np.sort(order), np.arange(num_samples))
+    end_to_end = start.shape == count.shape and np.array_equal(start, np.cumsum(count) - count)
+    if not (whole and end_to_end and count.sum() == num_samples and (count >= 0).all()):
+        raise ValueError(
+            f"`partition` must assign each of the {num_samples} rows of `train` exactly once, and this one does not. "
+            "Make it from the labels of the same table."
+        )
+
+
+def check_work(work: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Raises ValueError unless ``work`` has the given shape and values in [0, 1]."""
+    if work.shape != shape or not ((work >= 0) & (work <= 1)).all():
+        raise ValueError(
+            f"`work` must be an array of shape {shape} with values in [0, 1], got shape {work.shape}. "
+            "Give each round and client its share of local work: 0 = absent, 1 = all of it."
+        )
+
+
+def check_participation(participation: float) -> None:
+    """Raises ValueError unless ``participation`` is in (0, 1]."""
+    if isinstance(participation, bool | str) or not 0 < participation <= 1:
+        raise ValueError(
+            f"`participation` must be in (0, 1], got {participation!r}. It is the share of clients a round."
+        )
+
+
+def simulate(
+    algorithm: FedAlgorithm,
+    model: Model,
+    train: Transactions,
+    partition: Partition,
+    *,
+    test: Transactions | None = None,
+    num_rounds: int = 10,
+    num_epochs: int = 1,
+    batch_size: int = 64,
+    seed: int = 0,
+    participation: float = 1.0,
+    work: np.ndarray | None = None,
+    params: Any = None,
+    loss_fn: Callable = losses.binary_cross_entropy,
+    batch_fn: Callable = shuffled_epochs,
+    num_lanes: int | None = None,
+    chunk_length: int | None = None,
+) -> tuple[FedState, History]:
+    """One federation: the sweep's engine with a single setting.
+
+    Args:
+      algorithm: for example ``algorithms.fedavg(optax.sgd(0.05))``.
+      model: the classifier.
+      train: the training rows (standardise them first: ``data.split``).
+      partition: which client owns which row of ``train``.
+      test: rows to score the global model on after every round; None = NaN scores.
+      num_rounds, num_epochs, batch_size: communication rounds, local epochs a round, rows of a batch.
+      seed: decides the start (unless ``params``), the cohorts and the batches.
+      participation: share of the clients with rows that take part in a round, in (0, 1].
+      work: ``[rounds, clients]`` in [0, 1], each client's share of its local work, instead of drawn cohorts.
+      params: the first global model, instead of ``model.init``.
+      loss_fn: ``(logits, labels) -> losses``, per row.
+      batch_fn: ``(task, step, batch_size) -> (positions, valid)``, instead of shuffled epochs.
+      num_lanes, chunk_length: the packing; chosen from the clients' sizes by default.
+
+    Returns: the final ``FedState`` (client leaves ``[clients, ...]``) and the ``History``, arrays ``[rounds]``.
+
+    Raises: ValueError for sizes below 1, a table with bad values, or a partition of another table.
+    """
+    for name, value in (("num_rounds", num_rounds), ("num_epochs", num_epochs), ("batch_size", batch_size)):
+        check_count(name, value)
+    check_participation(participation)
+    check_rows("train", train.features, train.labels)
+    check_partition(partition, len(train.labels))
+    num_clients = len(partition.count)
+
+    settings = Settings(
+        hyper={},
+        seed=np.full(1, seed, np.uint32),
+        num_epochs=np.full(1, num_epochs, np.int32),
+        participation=np.full(1, participation, np.float32),
+        partition_id=np.zeros(1, np.int32),
+        start=np.asarray(partition.start, np.int32)[None],
+        count=np.asarray(partition.count, np.int32)[None],
+        client_id=np.arange(num_clients, dtype=np.int32)[None],
+    )
+    settings = jax.tree.map(jnp.asarray, settings)
+    lanes, chunk = packing.choose_packing(
+        num_epochs * -(-np.asarray(partition.count) // batch_size), max_lanes=CPU_LANES
+    )
+    program = Program(
+        Constant(algorithm),
+        Objective(model.apply, loss_fn, batch_size, batch_fn),
+        num_lanes or lanes,
+        chunk_length or chunk,
+    )
+    test_features = None
+    if test is not None:
+        check_rows("test", test.features, test.labels)
+        test_set = score.make_test_set(test.features, test.labels)
+        test_features = jnp.asarray(test_set.features)
+        program = program._replace(num_test=test_set.num_samples, num_test_positives=test_set.num_positives)
+    plan = RoundPlan(jnp.arange(1, num_rounds + 1), jnp.ones(num_rounds, bool), jnp.ones(num_rounds, bool))
+    if work is not None:
+        work = np.asarray(work, np.float32)
+        check_work(work, (num_rounds, num_clients))
+        plan = plan._replace(work=jnp.asarray(work)[:, None])
+    data = TrainingData(
+        jnp.asarray(train.features),
+        jnp.asarray(train.labels, jnp.float32),
+        jnp.asarray(partition.order, jnp.int32)[None],
+    )
+    params = model.init(jax.random.key(seed)) if params is None else params
+    state = init_settings(program.build, settings, jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params))
+    state, history = _run_rounds(program, settings, data, test_features, state, plan)
+    return jax.tree.map(lambda leaf: leaf[0], state), jax.tree.map(lambda leaf: leaf[:, 0], history)
