@@ -1,1 +1,1 @@
-"""fedjax_fraud."""
+"""A JAX simulator of federated fraud detection: clients x settings x seeds in one compiled program."""

@@ -1,0 +1,313 @@
+"""The command line: ``fedjax-fraud sweep | partition | generate | report``.
+
+Thin: it reads options, calls the library, and turns an error into one line and exit status 2. Options come from the
+command line, or from a TOML file (``--config``) with the same names; the command line wins.
+"""
+
+import argparse
+import contextlib
+import datetime
+import os
+import pathlib
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+
+PROGRAM = "fedjax-fraud"
+USAGE_ERROR, INTERRUPTED = 2, 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, and which takes no abbreviated options."""
+
+    def __init__(self, **kwargs):
+        super().__init__(allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter, **kwargs)
+
+    def error(self, message):
+        self.exit(USAGE_ERROR, f"{PROGRAM}: error: {message} (see {self.prog} --help)\n")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}. Pass a number such as 0.5.") from None
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be an integer, got {text!r}. Pass a whole number.") from None
+
+
+def _add_data_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("data")
+    group.add_argument("--data", metavar="FILE", help="transactions; without it, the built-in generator")
+    group.add_argument("--rows", type=_integer, default=100_000, metavar="N", help="rows of the built-in generator")
+    group.add_argument("--data-seed", type=_integer, default=0, metavar="S", help="seed of the generator and the split")
+    group.add_argument(
+        "--features", default="known_before", metavar="SET", help="PaySim features: known_before, or all (they leak)"
+    )
+    group.add_argument("--label", metavar="COLUMN", help="label column of a table that is not in PaySim's format")
+    group.add_argument("--silo", metavar="COLUMN", help="its column with the bank of each row")
+    group.add_argument("--time", metavar="COLUMN", help="its time column")
+    group.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="its columns to leave out")
+    group.add_argument("--split", default=None, metavar="HOW", help="time or random; time where there is a time column")
+    group.add_argument("--test-fraction", type=_number, default=0.2, metavar="X", help="share of the rows to test on")
+
+
+def _add_partition_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("banks")
+    group.add_argument("--alphas", type=_number, nargs="+", default=[0.1, 0.5, 1.0], metavar="X", help="Dirichlet skew")
+    group.add_argument("--clients", type=_integer, default=3, metavar="K", help="number of banks")
+    group.add_argument(
+        "--partition", default="labels", metavar="KIND", help="labels, feature, quantity, iid or natural (--silo)"
+    )
+    group.add_argument("--partition-feature", default="amount", metavar="NAME", help="for feature: amount, hour, type")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog=PROGRAM, description="Which federated algorithm works on your skewed fraud data, how surely?")
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    sweep = commands.add_parser("sweep", help="run algorithms x skew x seeds, print the table, write the report")
+    _add_data_options(sweep)
+    _add_partition_options(sweep)
+    group = sweep.add_argument_group("training")
+    group.add_argument(
+        "--algorithms", nargs="+", default=["fedavg", "fedprox", "scaffold"], metavar="NAME", help="what to compare"
+    )
+    group.add_argument("--seeds", type=_integer, default=10, metavar="N", help="runs of every federation")
+    group.add_argument("--rounds", type=_integer, default=10, metavar="N", help="communication rounds")
+    group.add_argument("--epochs", type=_integer, nargs="+", default=[1], metavar="N", help="local epochs a round")
+    group.add_argument("--batch-size", type=_integer, default=64, metavar="N", help="rows of a local batch")
+    group.add_argument("--client-lr", type=_number, nargs="+", default=[0.05], metavar="X", help="local learning rate")
+    group.add_argument("--mu", type=_number, nargs="+", default=[0.01], metavar="X", help="FedProx's proximal strength")
+    group.add_argument("--participation", type=_number, default=1.0, metavar="X", help="share of banks in a round")
+    group.add_argument("--hidden", type=_integer, nargs="*", default=[64, 32], metavar="N", help="none: logistic")
+    group.add_argument(
+        "--baselines", action=argparse.BooleanOptionalAction, default=True, help="banks alone, and all rows pooled"
+    )
+    _add_output_options(sweep)
+    sweep.set_defaults(run=_sweep)
+
+    partition = commands.add_parser("partition", help="show what a partition does, before any training")
+    _add_data_options(partition)
+    _add_partition_options(partition)
+    partition.add_argument("--seed", type=_integer, default=0, metavar="S", help="which draw")
+    _add_output_options(partition)
+    partition.set_defaults(run=_partition)
+
+    generate = commands.add_parser("generate", help="write PaySim-like transactions as CSV (or .csv.gz)")
+    generate.add_argument("--rows", type=_integer, default=100_000, metavar="N", help="number of transactions")
+    generate.add_argument("--seed", type=_integer, default=0, metavar="S", help="same seed, same file")
+    generate.add_argument("--fraud-rate", type=_number, default=0.00129, metavar="X", help="share of frauds")
+    generate.add_argument("--out", required=True, metavar="FILE", help="the file to write")
+    generate.set_defaults(run=_generate)
+
+    report = commands.add_parser("report", help="make the report again from stored results")
+    report.add_argument("folder", metavar="DIR", help="a folder that sweep wrote")
+    report.set_defaults(run=_report)
+    return parser
+
+
+def _add_output_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument("--out", metavar="DIR", help="new or empty folder; default runs/ and the time")
+    group.add_argument("--config", metavar="FILE", help="a TOML file with these options; the command line wins")
+    group.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    return f"{PROGRAM} {metadata.version('fedjax-fraud')}"
+
+
+def _config_arguments(path: str) -> list[str]:
+    """The options of a TOML file as command-line arguments, so that they meet the same checks."""
+    try:
+        table = tomllib.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"`--config` {path} is not TOML: {error}. Mend that line.") from None
+    arguments = []
+    for name, value in table.items():
+        option = "--" + name.replace("_", "-")
+        if isinstance(value, dict):
+            raise ValueError(f"`--config` {path}: [{name}] is a table. Write the options at the top level.")
+        if isinstance(value, bool):
+            arguments.append(option if value else f"--no-{option[2:]}")
+        else:
+            arguments += [option, *map(str, value if isinstance(value, list) else [value])]
+    return arguments
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if getattr(options, "config", None):
+        options = parser.parse_args([argv[0], *_config_arguments(options.config), *argv[1:]])
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; returns the exit status: 0 done, 2 an error in what was asked, 130 interrupted."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    try:
+        options = _parse(argv)
+        options.run(options)
+    except KeyboardInterrupt:
+        print(f"{PROGRAM}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except (ValueError, OSError) as error:
+        print(f"{PROGRAM}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return USAGE_ERROR
+    return 0
+
+
+# ---- commands ---------------------------------------------------------------------------------------------------
+
+
+def _sweep(options: argparse.Namespace) -> None:
+    began = time.perf_counter()
+    out = _output_folder(options.out)
+    _use_all_cores()
+    from fedjax_fraud import models, report
+    from fedjax_fraud.sweep import sweep
+
+    train, test = _load(options)
+    width = train.features.shape[1]
+    with _progress(options.quiet) as progress:
+        result = sweep(
+            train,
+            test,
+            algorithms=options.algorithms,
+            alphas=options.alphas,
+            seeds=options.seeds,
+            num_clients=options.clients,
+            num_rounds=options.rounds,
+            num_epochs=options.epochs,
+            batch_size=options.batch_size,
+            client_lr=options.client_lr,
+            mu=options.mu,
+            participation=options.participation,
+            model=models.mlp(width, tuple(options.hidden)) if options.hidden else models.logistic_regression(width),
+            partition_kind=options.partition,
+            partition_feature=options.partition_feature,
+            baselines=options.baselines,
+            progress=progress,
+        )
+    shown = ("features", "label", "silo", "time", "drop", "split", "test_fraction", "data_seed", "hidden")
+    result.manifest["config"] |= {name: getattr(options, name) for name in shown}
+    result.manifest["timings"]["wall_seconds"] = time.perf_counter() - began
+    report.write(result, out)
+    report.print_summary(result)
+    timings, work = result.manifest["timings"], result.manifest["work"]
+    print(
+        f"{work['num_federations']} federations (and baselines) in {time.perf_counter() - began:.1f} s: compile "
+        f"{timings['compile_seconds']:.1f} s, run {timings['run_seconds']:.1f} s, "
+        f"{work['rows_per_second'] / 1e6:.2f} million rows trained a second.\n"
+        f"Report: {out / 'dossier.md'}, picture: {out / 'convergence.png'}"
+    )
+
+
+def _partition(options: argparse.Namespace) -> None:
+    out = _output_folder(options.out)
+    from fedjax_fraud import grid, report
+    from fedjax_fraud.partition import summary
+
+    train, _ = _load(options)
+    grid.check_choice("partition", [options.partition], grid.PARTITIONS)
+    grid.check_numbers("alphas", options.alphas)
+    alphas = options.alphas if options.partition in grid.SKEWED else [float("nan")]
+    tables = []
+    for alpha in alphas:
+        rows = grid.partition_rows(
+            options.partition, train, train, options.clients, alpha, options.seed, options.partition_feature
+        )
+        tables.append(summary(rows, train.labels).assign(alpha=alpha, seed=options.seed))
+    report.write_partitions(tables, out)
+    report.print_partitions(tables)
+    print(f"Picture: {out / 'partition.png'}")
+
+
+def _generate(options: argparse.Namespace) -> None:
+    from fedjax_fraud.data import write_paysim_csv
+
+    write_paysim_csv(options.out, options.rows, options.seed, options.fraud_rate)
+    print(f"{options.rows} transactions in {options.out}")
+
+
+def _report(options: argparse.Namespace) -> None:
+    from fedjax_fraud import report
+
+    result = report.load(options.folder)
+    for path in report.write(result, options.folder):
+        print(path)
+
+
+# ---- around the commands ----------------------------------------------------------------------------------------
+
+
+def _load(options: argparse.Namespace):
+    """The training and the test rows that the data options ask for."""
+    from fedjax_fraud import data
+
+    if options.data is None:
+        table = data.paysim_like(options.rows, options.data_seed, features=options.features)
+    elif options.label is None:
+        table = data.load_paysim(options.data, features=options.features)
+    else:
+        table = data.load_table(
+            options.data, options.label, silo=options.silo, time=options.time, drop=tuple(options.drop)
+        )
+    how = options.split or ("random" if table.time is None else "time")
+    options.split = how
+    return data.split(table, by=how, test_fraction=options.test_fraction, seed=options.data_seed)
+
+
+def _output_folder(out: str | None) -> pathlib.Path:
+    """The folder to write to, checked before any long work."""
+    from fedjax_fraud import report
+
+    folder = pathlib.Path(out or f"runs/{datetime.datetime.now():%Y%m%d-%H%M%S}")
+    report.check_output_folder(folder)
+    return folder
+
+
+def _use_all_cores() -> None:
+    """One XLA device for each core: settings are dealt to devices, and a device with one thread is the fastest."""
+    import jax
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    jax.config.update("jax_num_cpu_devices", cores)
+
+
+@contextlib.contextmanager
+def _progress(quiet: bool) -> Iterator:
+    """A bar on standard error, or nothing where nobody watches."""
+    import rich.console
+    import rich.progress
+
+    console = rich.console.Console(stderr=True)
+    with rich.progress.Progress(
+        rich.progress.TextColumn("{task.description:<10}"),
+        rich.progress.BarColumn(),
+        rich.progress.TaskProgressColumn(),
+        rich.progress.TimeElapsedColumn(),
+        rich.progress.TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("start", total=None)
+
+        def update(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total if done else None)
+            if not (quiet or console.is_terminal) and what != "rounds":
+                print(f"{PROGRAM}: {what} ...", file=sys.stderr, flush=True)
+
+        yield update

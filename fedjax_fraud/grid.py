@@ -1,0 +1,179 @@
+"""The federations of a sweep: algorithms x skew x hyperparameters x seeds, and who owns which rows in each."""
+
+import itertools
+import math
+import numbers
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedjax_fraud import partition
+from fedjax_fraud.algorithms import ALGORITHMS
+from fedjax_fraud.types import Partition, Transactions
+
+PARTITIONS = ("labels", "feature", "quantity", "iid", "natural")
+SKEWED = ("labels", "feature", "quantity")
+CENTRALISED, LOCAL_ONLY = "centralised", "local_only"
+
+
+class Federation(NamedTuple):
+    """One setting. ``alpha`` is NaN where the partition has none, ``mu`` where the algorithm has none.
+
+    ``bank`` is the only client of a local-only federation, -1 for all clients.
+    """
+
+    algorithm: str
+    alpha: float
+    seed: int
+    client_lr: float
+    mu: float
+    num_epochs: int
+    bank: int = -1
+
+
+class Owners(NamedTuple):
+    """Who owns the training rows and the test rows, for one alpha and seed."""
+
+    train: Partition
+    test: Partition
+
+
+class Grid(NamedTuple):
+    """All federations of a sweep.
+
+    Attributes:
+      federations: those that are compared.
+      centralised: for each seed and rate, one bank that holds every row. Empty without baselines.
+      local_only: for each alpha, seed, rate and bank, that bank on its own. Empty without baselines.
+      owners: (alpha, seed) -> who owns which rows; shared by all algorithms.
+    """
+
+    federations: list[Federation]
+    centralised: list[Federation]
+    local_only: list[Federation]
+    owners: dict[tuple[float, int], Owners]
+
+
+def as_list(value) -> list:
+    """A list of a scalar or of a sequence."""
+    return list(value) if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str) else [value]
+
+
+def check_choice(name: str, values: Sequence, known: Sequence[str]) -> None:
+    """Raises ValueError for a name that is not known, an empty list, or one given twice."""
+    for value in values:
+        if value not in known:
+            raise ValueError(f"`{name}` knows {', '.join(known)}; got {value!r}. Choose from these.")
+    check_distinct(name, values)
+
+
+def check_distinct(name: str, values: Sequence) -> None:
+    """Raises ValueError for an empty list, or a value given twice."""
+    if not values:
+        raise ValueError(f"`{name}` must name at least one value, got none. Add one.")
+    if len(set(values)) != len(values):
+        raise ValueError(f"`{name}` must name each value once, got {list(values)}. Remove the repeated one.")
+
+
+def check_numbers(name: str, values: Sequence, *, positive: bool = True) -> None:
+    """Raises ValueError unless every value is a finite number above 0 (or at least 0)."""
+    check_distinct(name, values)
+    for value in values:
+        good = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+        if not good or value < 0 or (positive and value == 0):
+            wanted = "above 0" if positive else "of at least 0"
+            raise ValueError(f"`{name}` must be a finite number {wanted}, got {value!r}. Pass a number {wanted}.")
+
+
+def partition_rows(
+    kind: str, transactions: Transactions, reference: Transactions, num_clients: int, alpha: float, seed: int, feature
+) -> Partition:
+    """The partition of one table; ``reference`` is the training table, which bins and bank names come from."""
+    labels = transactions.labels
+    if kind == "labels":
+        return partition.dirichlet_labels(labels, num_clients, alpha, seed)
+    if kind == "feature":
+        values = feature_values(transactions, feature)
+        bins = partition.feature_bins(values, reference=feature_values(reference, feature))
+        return partition.dirichlet_feature(bins, num_clients, alpha, seed)
+    if kind == "quantity":
+        return partition.dirichlet_quantity(len(labels), num_clients, alpha, seed)
+    if kind == "iid":
+        return partition.iid(len(labels), num_clients, seed)
+    return partition.natural(transactions.silo, names=bank_names(reference))
+
+
+def bank_names(train: Transactions) -> list:
+    """The owners named in the training table, sorted."""
+    if train.silo is None:
+        raise ValueError(
+            "`partition` 'natural' needs a silo column, and this table has none. Name it when loading (`silo=...`), or "
+            "use 'labels'."
+        )
+    return sorted(set(np.asarray(train.silo).tolist()))
+
+
+def feature_values(transactions: Transactions, feature: str) -> np.ndarray:
+    """The column to bin: ``amount``, ``hour``, a feature's name, or the common prefix of one-hot columns."""
+    if feature == "amount" and transactions.amount is not None:
+        return transactions.amount
+    if feature == "hour" and transactions.time is not None:
+        return np.asarray(transactions.time).astype(np.int64) % 24
+    if feature in transactions.names:
+        return transactions.features[:, transactions.names.index(feature)]
+    columns = [i for i, name in enumerate(transactions.names) if name.startswith(f"{feature}=")]
+    if columns:
+        return np.argmax(transactions.features[:, columns], axis=1)
+    raise ValueError(
+        f"`partition_feature` {feature!r} is not in this table. Choose amount, hour, or one of: "
+        f"{', '.join(transactions.names)}."
+    )
+
+
+def make_grid(
+    train: Transactions,
+    test: Transactions,
+    *,
+    algorithms: Sequence[str],
+    alphas: Sequence[float],
+    seeds: Sequence[int],
+    num_clients: int,
+    client_lrs: Sequence[float],
+    mus: Sequence[float],
+    num_epochs: Sequence[int],
+    partition_kind: str,
+    partition_feature: str,
+    baselines: bool,
+) -> Grid:
+    """Crosses what is compared; a hyperparameter is crossed only with the algorithms that have it."""
+    if partition_kind not in SKEWED:
+        alphas = [math.nan]
+    owners = {
+        (alpha, seed): Owners(
+            *(
+                partition_rows(partition_kind, rows, train, num_clients, alpha, seed, partition_feature)
+                for rows in (train, test)
+            )
+        )
+        for alpha, seed in itertools.product(alphas, seeds)
+    }
+    rates = list(itertools.product(client_lrs, num_epochs))
+    federations = [
+        Federation(algorithm, alpha, seed, client_lr, mu, epochs)
+        for algorithm in algorithms
+        for mu in (mus if "mu" in ALGORITHMS[algorithm].tuned else [math.nan])
+        for (alpha, seed), (client_lr, epochs) in itertools.product(owners, rates)
+    ]
+    centralised, local_only = [], []
+    if baselines:
+        centralised = [
+            Federation(CENTRALISED, math.nan, seed, client_lr, math.nan, epochs)
+            for seed, (client_lr, epochs) in itertools.product(seeds, rates)
+        ]
+        banks = range(len(next(iter(owners.values())).train.count))
+        local_only = [
+            Federation(LOCAL_ONLY, alpha, seed, client_lr, math.nan, epochs, bank)
+            for (alpha, seed), (client_lr, epochs), bank in itertools.product(owners, rates, banks)
+        ]
+    return Grid(federations, centralised, local_only, owners)
