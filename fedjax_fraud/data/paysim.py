@@ -1,0 +1,234 @@
+"""PaySim in the format of the Kaggle file: CSV -> Transactions.
+
+Reference: Lopez-Rojas, Elmir, Axelsson, PaySim: A financial mobile money simulator for fraud detection, EMSS 2016.
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from fedjax_fraud.data import readers
+from fedjax_fraud.data.accounts import account_codes
+from fedjax_fraud.types import Transactions
+
+TYPES = ("CASH_IN", "CASH_OUT", "DEBIT", "PAYMENT", "TRANSFER")
+FEATURE_SETS = ("known_before", "all")
+REQUIRED = ("step", "type", "amount", "isFraud")
+ACCOUNTS = {"origin": "nameOrig", "receiver": "nameDest"}
+BALANCES = ("oldbalanceOrg", "newbalanceOrig", "oldbalanceDest", "newbalanceDest")
+NIGHT_HOURS = range(2, 8)
+
+
+def load_paysim(path: str | Path, features: str = "known_before") -> Transactions:
+    """Loads a PaySim file in Kaggle's format; columns are found by name, in any order, others are ignored.
+
+    ``features="known_before"`` is what a bank knows before it books the transaction: the type (one-hot over the
+    fixed list ``TYPES``), the amount (``log1p``; also on its own for TRANSFER and CASH_OUT) and the hour of the day
+    (``step % 24``: sine, cosine, and whether it is night). Account names, ``isFlaggedFraud`` and all balances stay
+    out: even the balance *before* the transaction gives the label away, because a fraud takes all of it.
+    ``features="all"`` adds the balances and the errors of their equations, for comparison with work that uses them.
+
+    Args:
+      path: CSV, plain or ``.gz``. ``step``, ``type``, ``amount`` and ``isFraud`` are required. The four balances
+        are required for ``features="all"``. Without balances ``rule_alarm`` is None; without ``nameOrig`` or
+        ``nameDest`` that role is absent from ``accounts``.
+      features: "known_before" or "all".
+    Returns: the transactions in file order; ``amount`` in the file's currency, ``time`` the hour from 1,
+      ``rule_alarm`` where a TRANSFER or CASH_OUT takes exactly all that the origin has.
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: a column is missing or misspelt, a row does not fit (the message has line, column and value), or
+        the file has no fraud or nothing but fraud.
+    """
+    _check_features(features)
+    path = readers.check_file(path)
+    chosen = _choose_columns(readers.read_header(path), features, path.name)
+    batches = readers.stream_csv(path, {name: _column_type(name) for name in chosen})
+    return from_batches(batches, features, source=path.name, where=partial(readers.line_of, path))
+
+
+def from_batches(
+    batches: Iterable[pa.RecordBatch], features: str, *, source: str, where: readers.Where
+) -> Transactions:
+    """The transactions of record batches with Kaggle's columns: the one way from raw columns to features.
+
+    Args:
+      batches: the rows, in order; the same columns in each.
+      features: "known_before" or "all".
+      source: what to call the data in messages and in the record.
+      where: row number from 0 -> where that is, for messages.
+    Returns: float32 features ``[samples, features]`` and the fields that the columns allow.
+    Raises: ValueError if a value is not allowed, or there are not two classes.
+    """
+    _check_features(features)
+    chunks, num_rows = [], 0
+    for batch in batches:
+        chunks.append(_digest(batch, features, partial(_shifted, where, num_rows)))
+        num_rows += batch.num_rows
+    if not chunks:
+        readers.check_both_classes(np.zeros(0), "isFraud", source)
+    joined = _join(chunks)
+    readers.check_both_classes(joined.labels, "isFraud", source)
+    return joined._replace(source=source)
+
+
+def _shifted(where: readers.Where, offset: int, row: int) -> str:
+    return where(offset + row)
+
+
+def _check_features(features: str) -> None:
+    if features not in FEATURE_SETS:
+        raise ValueError(f"`features` must be one of {FEATURE_SETS}, got {features!r}. Choose 'known_before'.")
+
+
+def _column_type(name: str) -> pa.DataType:
+    return pa.string() if name in ("type", *ACCOUNTS.values()) else pa.float64()
+
+
+def _choose_columns(header: Sequence[str], features: str, source: str) -> list[str]:
+    """The columns to read. Raises ValueError if one is missing, or seems to be there under another spelling."""
+    required = (*REQUIRED, *BALANCES) if features == "all" else REQUIRED
+    optional = (*BALANCES, *ACCOUNTS.values())
+    missing = [name for name in required if name not in header]
+    close = {name: _near_miss(name, header) for name in (*required, *optional) if name not in header}
+    close = {name: found for name, found in close.items() if found}
+    if missing or close:
+        wanted = ", ".join(f"`{name}`" for name in missing or close)
+        renames = "".join(f" Rename `{found}` to `{name}`." for name, found in close.items())
+        raise ValueError(
+            f"{wanted} missing from {source}, found the columns {', '.join(header)}.{renames} A table in another "
+            "format (such as PaySim 2) is read by `load_table`."
+        )
+    return [name for name in dict.fromkeys((*required, *optional)) if name in header]
+
+
+def _near_miss(name: str, header: Sequence[str]) -> str | None:
+    """The column that ``name`` was probably meant to be, or None."""
+    known = (*REQUIRED, *BALANCES, *ACCOUNTS.values())
+    candidates = {column.lower().strip(): column for column in header if column not in known}
+    if name == "type" and "action" in candidates:
+        return candidates["action"]
+    close = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.9)
+    return candidates[close[0]] if close else None
+
+
+def _digest(batch: pa.RecordBatch, features: str, where: readers.Where) -> Transactions:
+    """One block of raw columns, checked and turned into features."""
+    number = {name: _numbers(batch, name, where) for name in (*REQUIRED, *BALANCES) if _is_number(batch, name)}
+    code = _type_codes(batch.column("type"), where)
+    readers.refuse_first(
+        number["step"] % 1 != 0, number["step"], "`step` must be a whole hour", readers.CORRECT_VALUE, where
+    )
+    readers.refuse_first(
+        number["amount"] < 0, number["amount"], "`amount` must be 0 or more", readers.CORRECT_VALUE, where
+    )
+    columns = _known_before(number["step"], code, number["amount"])
+    if features == "all":
+        columns |= _balance_features(number)
+    return Transactions(
+        features=np.stack([column.astype(np.float32) for column in columns.values()], axis=1),
+        labels=number["isFraud"].astype(np.int32),
+        names=tuple(columns),
+        amount=number["amount"],
+        time=number["step"].astype(np.int64),
+        accounts={role: _codes(batch, name, where) for role, name in ACCOUNTS.items() if _has(batch, name)},
+        rule_alarm=_rule_alarm(number, code),
+    )
+
+
+def _has(batch: pa.RecordBatch, name: str) -> bool:
+    return name in batch.schema.names
+
+
+def _is_number(batch: pa.RecordBatch, name: str) -> bool:
+    return name != "type" and _has(batch, name)
+
+
+def _numbers(batch: pa.RecordBatch, name: str, where: readers.Where) -> np.ndarray:
+    """A column of finite float64; the label only 0 or 1."""
+    values = batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    if name == "isFraud":
+        return readers.check_labels(values, name, where).astype(np.float64)
+    rule = f"`{name}` must be a finite number"
+    readers.refuse_first(~np.isfinite(values), values, rule, readers.CORRECT_VALUE, where)
+    return values
+
+
+def _type_codes(column: pa.Array, where: readers.Where) -> np.ndarray:
+    """The position of each row's type in ``TYPES``."""
+    codes = pa.compute.fill_null(pa.compute.index_in(column, value_set=pa.array(TYPES)), -1).to_numpy()
+    if codes.min(initial=0) < 0:
+        values = column.to_pylist()
+        if values[int(np.argmin(codes))] == "type":
+            raise ValueError(readers.repeated_header("type").format(place=where(int(np.argmin(codes)))))
+        rule = f"`type` must be one of {', '.join(TYPES)}"
+        readers.refuse_first(codes < 0, values, rule, "Correct the type, or remove the row.", where)
+    return codes
+
+
+def _codes(batch: pa.RecordBatch, name: str, where: readers.Where) -> np.ndarray:
+    """The account codes of a column of names."""
+    names = batch.column(name).cast(pa.string())
+    empty = pa.compute.fill_null(pa.compute.equal(names, ""), True).to_numpy(zero_copy_only=False)
+    rule, remedy = f"`{name}` must name an account", "Fill it in, or leave the whole column out."
+    readers.refuse_first(empty, names if not empty.any() else names.to_pylist(), rule, remedy, where)
+    return account_codes(names)
+
+
+def _known_before(step: np.ndarray, code: np.ndarray, amount: np.ndarray) -> dict[str, np.ndarray]:
+    """What a bank knows before it books: name -> ``[rows]``."""
+    angle = step % 24 * (2 * np.pi / 24)
+    log_amount = np.log1p(amount)
+    columns = {f"type_{name}": (code == index) for index, name in enumerate(TYPES)}
+    columns |= {"log_amount": log_amount}
+    columns |= {f"log_amount_{name}": log_amount * columns[f"type_{name}"] for name in ("TRANSFER", "CASH_OUT")}
+    return columns | {
+        "hour_sin": np.sin(angle),
+        "hour_cos": np.cos(angle),
+        "night": np.isin(step % 24, NIGHT_HOURS),
+    }
+
+
+def _balance_features(number: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Balances and the errors of their equations, differences taken in float64 and rounded to cents."""
+    amount = number["amount"]
+    origin_error = number["newbalanceOrig"] + amount - number["oldbalanceOrg"]
+    receiver_error = number["oldbalanceDest"] + amount - number["newbalanceDest"]
+    columns = {f"log_{name}": _signed_log(number[name]) for name in BALANCES}
+    return columns | {
+        "origin_error": _signed_log(np.round(origin_error, 2)),
+        "receiver_error": _signed_log(np.round(receiver_error, 2)),
+    }
+
+
+def _signed_log(values: np.ndarray) -> np.ndarray:
+    return np.sign(values) * np.log1p(np.abs(values))
+
+
+def _rule_alarm(number: dict[str, np.ndarray], code: np.ndarray) -> np.ndarray | None:
+    """Whether a TRANSFER or CASH_OUT takes exactly all that the origin has; None without the balances."""
+    if "oldbalanceOrg" not in number or "newbalanceOrig" not in number:
+        return None
+    leaves = np.isin(code, (TYPES.index("TRANSFER"), TYPES.index("CASH_OUT")))
+    amount = number["amount"]
+    emptied = (amount == number["oldbalanceOrg"]) & (number["newbalanceOrig"] == 0)
+    return leaves & emptied & (amount > 0)
+
+
+def _join(chunks: list[Transactions]) -> Transactions:
+    """The rows of all chunks, field by field."""
+    first = chunks[0]
+
+    def field(name: str) -> np.ndarray | None:
+        parts = [getattr(chunk, name) for chunk in chunks]
+        return None if parts[0] is None else np.concatenate(parts)
+
+    return first._replace(
+        **{name: field(name) for name in ("features", "labels", "amount", "time", "rule_alarm")},
+        accounts={role: np.concatenate([chunk.accounts[role] for chunk in chunks]) for role in first.accounts},
+    )

@@ -1,0 +1,183 @@
+"""Reading CSV files for the loaders, with one clear line for everything that can be wrong with one.
+
+The fast path is pyarrow's. Only when something is wrong is the file read again, slowly, to find the line.
+"""
+
+import csv
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+BLOCK_BYTES = 1 << 23
+CORRECT_VALUE = "Correct the value, or remove the row."
+
+Where = Callable[[int], str]
+
+
+def check_file(path: str | Path) -> Path:
+    """``path`` as a Path. Raises: FileNotFoundError if there is no such file."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"`path` must name a file, got {str(path)!r}. Check the name and the folder.")
+    return path
+
+
+def read_header(path: Path) -> list[str]:
+    """The column names of a CSV file, plain or ``.gz``, without a byte-order mark.
+
+    Raises: ValueError if the file is empty, is not text, is damaged, or has two columns of one name.
+    """
+    with _one_line_errors(path), _open_text(path) as file:
+        header = next((row for row in csv.reader(file) if row), [])
+    if not header:
+        raise ValueError(f"`path` {path.name} is empty. It must start with a line of column names.")
+    if any("\x00" in name for name in header):
+        raise ValueError(f"`path` {path.name} is not a CSV file: its first line is binary. Export it as text.")
+    repeated = sorted({name for name in header if header.count(name) > 1})
+    if repeated:
+        raise ValueError(f"`path` {path.name} has more than one column `{repeated[0]}`. Rename or remove one.")
+    return header
+
+
+def stream_csv(path: Path, column_types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+    """Yields the named columns of a CSV file block by block, so that the text is never held as a whole.
+
+    Args:
+      path: a CSV file, plain or ``.gz``.
+      column_types: column name -> type; other columns are skipped.
+    Yields: record batches; together every row, in file order.
+    Raises: ValueError naming line, column and value if a row does not fit.
+    """
+    convert = pa.csv.ConvertOptions(column_types=dict(column_types), include_columns=list(column_types))
+    numeric = [name for name, kind in column_types.items() if pa.types.is_floating(kind)]
+    with _one_line_errors(path, numeric), pa.input_stream(str(path), compression="detect") as stream:
+        read = pa.csv.ReadOptions(block_size=BLOCK_BYTES)
+        yield from pa.csv.open_csv(stream, read_options=read, convert_options=convert)
+
+
+def read_csv(path: Path) -> pa.Table:
+    """The whole CSV file with the column types that its values suggest. Raises: ValueError as ``stream_csv``."""
+    read_header(path)
+    with _one_line_errors(path), pa.input_stream(str(path), compression="detect") as stream:
+        return pa.csv.read_csv(stream)
+
+
+def line_of(path: Path, row: int) -> str:
+    """Where data row ``row`` (from 0) of a CSV file ends, for an error message: "line 3 of name.csv"."""
+    with _open_text(path) as file:
+        reader = csv.reader(file)
+        records = (reader.line_num for fields in reader if fields)
+        line = next(line for index, line in enumerate(records) if index == row + 1)
+    return f"line {line} of {path.name}"
+
+
+def refuse_first(bad: np.ndarray, values: Sequence | np.ndarray, rule: str, remedy: str, where: Where) -> None:
+    """Raises ValueError for the first row where ``bad [rows]`` is true; ``rule`` says what must hold of what."""
+    if not bad.any():
+        return
+    row = int(np.argmax(bad))
+    value = values[row]
+    text = "no value" if value is None or value != value else repr(getattr(value, "item", lambda: value)())
+    raise ValueError(f"{rule}, got {text} in {where(row)}. {remedy}")
+
+
+def check_labels(values: np.ndarray, column: str, where: Where) -> np.ndarray:
+    """``values [rows]`` (float64, NaN = no value) as int32 labels. Raises: ValueError unless each is 0 or 1."""
+    good = (values == 0) | (values == 1)
+    rule = f"`{column}` must be 1 (fraud) or 0 (genuine)"
+    refuse_first(~good, values, rule, "Correct the label, or remove the row.", where)
+    return values.astype(np.int32)
+
+
+def check_both_classes(labels: np.ndarray, column: str, source: str) -> None:
+    """Raises ValueError if the table has no rows, no fraud, or nothing but fraud."""
+    if labels.size == 0:
+        raise ValueError(f"`{source}` has no rows below its column names. Check how it was exported.")
+    if labels.min() == labels.max():
+        kind = "fraud" if labels[0] == 0 else "genuine row"
+        raise ValueError(
+            f"`{column}` has no {kind} at all in the {labels.size} rows of {source}. Load a file with both classes, "
+            "or more of its rows."
+        )
+
+
+@contextmanager
+def _one_line_errors(path: Path, numeric: Sequence[str] = ()) -> Iterator[None]:
+    """Turns what the readers raise within the block into one line that names file, line, column and value."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        fix = "Save it as UTF-8 text; a compressed file must be named .csv.gz."
+        raise ValueError(f"`path` {path.name} is not a CSV file in UTF-8. {fix}") from error
+    except csv.Error as error:
+        raise ValueError(f"`path` {path.name} is not a CSV file: {error}. Export it as text.") from error
+    except pa.ArrowInvalid as error:
+        raise ValueError(_explain(path, numeric) or _unreadable(path, error)) from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(_unreadable(path, error)) from error
+
+
+def _explain(path: Path, numeric: Sequence[str]) -> str | None:
+    """Reads the file line by line for the first row that does not fit its header; None if all do."""
+    header = read_header(path)
+    with _one_line_errors(path), _open_text(path) as file:
+        reader = csv.reader(file)
+        next(row for row in reader if row)
+        for fields in filter(None, reader):
+            problem = _row_problem(fields, header, numeric)
+            if problem:
+                return problem.format(place=f"line {reader.line_num} of {path.name}")
+    return None
+
+
+def _row_problem(fields: list[str], header: list[str], numeric: Sequence[str]) -> str | None:
+    """What is wrong with one row, with ``{place}`` left open; None if nothing is."""
+    if fields == header:
+        return repeated_header(header[0])
+    if len(fields) != len(header):
+        return f"`path` has {len(fields)} fields in {{place}}, expected {len(header)}. Correct or remove the line."
+    for name, text in zip(header, fields, strict=True):
+        if name in numeric and not is_number(text) and text.strip():
+            return text_for_number(name, text)
+    return None
+
+
+def repeated_header(column: str) -> str:
+    """The message for column names in the middle of a file, with ``{place}`` left open."""
+    return f"`{column}` has its own name as a value in {{place}}: the header is repeated there. Remove that line."
+
+
+def text_for_number(column: str, text: str) -> str:
+    """The message for ``text`` in a column of numbers, with ``{place}`` left open."""
+    fix = CORRECT_VALUE
+    if is_number(text.replace(",", "")):
+        fix = "Write numbers without thousands separators."
+    shown = text[:40].replace("{", "{{").replace("}", "}}")
+    return f"`{column}` must be a number, got {shown!r} in {{place}}. {fix}"
+
+
+def is_number(text: str) -> bool:
+    """Whether ``text`` is a plain decimal number; NaN and infinities count, 1_000 and 1,000 do not."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+def _unreadable(path: Path, error: BaseException) -> str:
+    reason = str(error).split("\n")[0].strip(". ")
+    return f"`path` {path.name} cannot be read: {reason}. Copy it again, or look at it in a text editor."
+
+
+def _open_text(path: Path) -> TextIO:
+    """The file as text, without its byte-order mark."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    return opener(path, "rt", encoding="utf-8-sig", newline="")
