@@ -13,12 +13,16 @@ it. A NaN among the scores of compiled code makes the result NaN; among concrete
 """
 
 import functools
+from collections.abc import Collection
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Shaped, UInt
+
+Values = ArrayLike | Collection
 
 # --- order ------------------------------------------------------------------------------------------------------
 
@@ -63,15 +67,13 @@ def _count_less(
     table: UInt[Array, " table"], lower: Int[Array, "..."], upper: Int[Array, "..."], key: UInt[Array, " samples"]
 ) -> Int[Array, " samples"]:
     """Binary search of each key in its own sorted segment ``table[lower:upper]``: the first place not below it."""
+    num_steps = table.shape[0].bit_length()
 
-    def halve(_, bounds):
-        low, high = bounds
-        middle = (low + high) // 2
-        right = (low < high) & (table.at[middle].get(mode="clip") < key)
-        return jnp.where(right, middle + 1, low), jnp.where(right, high, middle)
+    def stride(i, place):
+        further = place + (1 << (num_steps - 1) >> i)
+        return jnp.where((further <= upper) & (table.at[further - 1].get(mode="clip") < key), further, place)
 
-    bounds = jnp.broadcast_to(lower, key.shape), jnp.broadcast_to(upper, key.shape)
-    return jax.lax.fori_loop(0, table.shape[0].bit_length(), halve, bounds)[0]
+    return jax.lax.fori_loop(0, num_steps, stride, jnp.broadcast_to(lower, key.shape))
 
 
 def _tree_sum(values: Float[Array, "samples ..."]) -> Float[Array, "..."]:
@@ -122,7 +124,8 @@ def _rank_positives(positive_scores, positive_group, negative_scores, negative_g
     place = _count_less(key, lower[negative_group], upper[negative_group], negative_key)
     tie = (place < upper[negative_group]) & (key.at[place].get(mode="clip") == negative_key)
     slot = (tie | (negative_key == largest)).astype(jnp.int32)
-    count = jnp.zeros((num_rows + num_groups, 2), jnp.int32).at[place + negative_group, slot].add(1)
+    count = jnp.zeros(2 * (num_rows + num_groups), jnp.int32).at[2 * (place + negative_group) + slot].add(1)
+    count = count.reshape(-1, 2)
     up_to = jnp.cumsum(jnp.sum(count, axis=1))
 
     groups = jnp.arange(num_groups, dtype=jnp.int32)
@@ -206,3 +209,311 @@ def grouped_ranking_scores(
     negatives: 1 and NaN; with a NaN score: both NaN.
     """
     return _grouped_scores(positive_scores, positive_group, negative_scores, negative_group, num_groups)
+
+
+# --- labels and scores in any order ---------------------------------------------------------------------------------
+
+
+def _is_traced(values) -> bool:
+    return isinstance(values, jax.core.Tracer)
+
+
+def _as_vector(name: str, values: Values) -> np.ndarray:
+    """A concrete argument on the host: one-dimensional numbers, not empty, no NaN."""
+    vector = np.asarray(values)
+    if vector.ndim != 1 or vector.size == 0:
+        raise ValueError(
+            f"`{name}` must be [samples] with at least one row, got shape {vector.shape}. Use jax.vmap for more axes."
+        )
+    if not (vector.dtype.kind in "biuf" or jnp.issubdtype(vector.dtype, jnp.floating)):
+        raise ValueError(f"`{name}` must be numbers, got type {vector.dtype}. Convert it first.")
+    if np.isnan(vector).any():
+        row = int(np.flatnonzero(np.isnan(vector))[0])
+        raise ValueError(f"`{name}` is NaN in row {row}. Drop such rows, or look for a diverged model.")
+    return vector
+
+
+def _as_labels(y_true: Values) -> Bool[Array, " samples"]:
+    """True for fraud; concrete labels must be 0 or 1."""
+    if _is_traced(y_true):
+        return y_true == 1
+    labels = _as_vector("y_true", y_true)
+    wrong = labels[(labels != 0) & (labels != 1)]
+    if wrong.size:
+        raise ValueError(f"`y_true` must be 0 (genuine) or 1 (fraud), got {wrong[0].item()!r}. Recode it first.")
+    return jnp.asarray(labels == 1)
+
+
+def _as_scores(y_score: Values) -> Shaped[Array, " samples"]:
+    """Scores whose order on the device is their order here: 64-bit values are replaced by their dense ranks."""
+    if _is_traced(y_score):
+        return y_score
+    scores = _as_vector("y_score", y_score)
+    if scores.dtype.itemsize > 4:
+        scores = np.unique(scores, return_inverse=True)[1].astype(np.int32)
+    return jnp.asarray(scores)
+
+
+def _check_lengths(**vectors: Shaped[Array, "..."]) -> None:
+    """Every argument one-dimensional, not empty, and as long as the first."""
+    shapes = {name: vector.shape for name, vector in vectors.items()}
+    first = next(iter(shapes.values()))
+    if len(first) != 1 or first == (0,) or any(shape != first for shape in shapes.values()):
+        listed = ", ".join(f"`{name}` {shape}" for name, shape in shapes.items())
+        raise ValueError(
+            f"The arguments must be [samples] of one length >= 1, got {listed}. Use jax.vmap for more axes."
+        )
+
+
+class _Sorted(NamedTuple):
+    """Rows in rising order of score, all ``[samples]``.
+
+    ``first`` is where a row's run of ties begins; ``positives_before``, ``[samples + 1]``, counts the positives
+    before each position.
+    """
+
+    positive: Bool[Array, " samples"]
+    first: Int[Array, " samples"]
+    positives_before: Int[Array, " samples_plus_one"]
+    row: Int[Array, " samples"]
+
+
+def _end_of_ties(first: Int[Array, " samples"]) -> Int[Array, " samples"]:
+    """Where the run of ties that begins at ``first`` ends (exclusive)."""
+    num_rows = first.shape[0]
+    last = first[1:] != first[:-1]
+    end = jnp.where(last, jnp.arange(1, num_rows, dtype=jnp.int32), num_rows)
+    return jax.lax.cummin(jnp.append(end, jnp.int32(num_rows)), reverse=True)
+
+
+def _sort_rows(positive: Bool[Array, " samples"], scores: Shaped[Array, " samples"]) -> _Sorted:
+    """Sorts by score and counts."""
+    key, row = jax.lax.sort((order_key(scores), jnp.arange(scores.shape[0], dtype=jnp.int32)), num_keys=1)
+    positive = positive[row]
+    before = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(positive, dtype=jnp.int32)])
+    return _Sorted(positive, _first_of_ties(key), before, row)
+
+
+def _unless_nan(value: Float[Array, ""], scores: Shaped[Array, " samples"]) -> Float[Array, ""]:
+    """NaN if any score is NaN."""
+    if not jnp.issubdtype(scores.dtype, jnp.floating):
+        return value
+    return jnp.where(jnp.any(jnp.isnan(scores)), jnp.nan, value)
+
+
+def _mean_over(where: Bool[Array, " samples"], values: Float[Array, " samples"]) -> Float[Array, ""]:
+    """Mean of the selected values; NaN if none is."""
+    return _tree_sum(jnp.where(where, values, 0)) / jnp.sum(where, dtype=jnp.int32).astype(values.dtype)
+
+
+@jax.jit
+def _average_precision(positive, scores):
+    rows = _sort_rows(positive, scores)
+    true_alerts = rows.positives_before[-1] - rows.positives_before[rows.first]
+    alerts = scores.shape[0] - rows.first
+    return _unless_nan(_mean_over(rows.positive, true_alerts.astype(float) / alerts.astype(float)), scores)
+
+
+@jax.jit
+def _roc_auc(positive, scores):
+    rows = _sort_rows(positive, scores)
+    end = _end_of_ties(rows.first)
+    below = rows.first - rows.positives_before[rows.first]
+    below_or_tied = end - rows.positives_before[end]
+    num_negatives = scores.shape[0] - rows.positives_before[-1]
+    won = 0.5 * (below.astype(float) + below_or_tied.astype(float))
+    return _unless_nan(_mean_over(rows.positive, won / num_negatives.astype(float)), scores)
+
+
+def average_precision_score(y_true: Values, y_score: Values) -> Float[Array, ""]:
+    """Area under the precision-recall curve by the step sum, scikit-learn's `average_precision_score`.
+
+    The mean over the frauds of the precision among all rows that score at least as high. Show the prevalence beside
+    it: that is what a constant score reaches.
+
+    Args:
+      y_true: ``[samples]``, 1 = fraud, 0 = genuine.
+      y_score: ``[samples]``, any increasing measure of suspicion; need not be a probability.
+
+    Returns: scalar in [0, 1]; 1 if every row is a fraud; NaN if none is, or if a traced score is NaN.
+
+    Raises: ValueError if the lengths differ or are 0, or if concrete labels are not 0 and 1 or scores are NaN.
+
+    Reference: scikit-learn's `average_precision_score`. Differs in: without any fraud the score is undefined, so NaN
+    and not 0.0.
+    """
+    positive, scores = _as_labels(y_true), _as_scores(y_score)
+    _check_lengths(y_true=positive, y_score=scores)
+    return _average_precision(positive, scores)
+
+
+def roc_auc_score(y_true: Values, y_score: Values) -> Float[Array, ""]:
+    """The probability that a random fraud scores above a random genuine transaction, ties counting half.
+
+    Args:
+      y_true: ``[samples]``, 1 = fraud, 0 = genuine.
+      y_score: ``[samples]``, any increasing measure of suspicion; need not be a probability.
+
+    Returns: scalar in [0, 1]; NaN if there is only one class, or if a traced score is NaN.
+
+    Raises: ValueError if the lengths differ or are 0, or if concrete labels are not 0 and 1 or scores are NaN.
+    """
+    positive, scores = _as_labels(y_true), _as_scores(y_score)
+    _check_lengths(y_true=positive, y_score=scores)
+    return _roc_auc(positive, scores)
+
+
+# --- probabilities --------------------------------------------------------------------------------------------------
+
+
+def _as_floats(name: str, values: Values) -> Float[Array, " samples"]:
+    """Floating point on the device."""
+    values = values if _is_traced(values) else _as_vector(name, values)
+    return jnp.asarray(values).astype(float)
+
+
+@jax.jit
+def _mean_log_loss(positive, logits):
+    return _tree_sum(jax.nn.softplus(jnp.where(positive, -logits, logits))) / logits.shape[0]
+
+
+@jax.jit
+def _mean_brier(positive, y_prob):
+    return _tree_sum(jnp.square(y_prob - positive.astype(y_prob.dtype))) / y_prob.shape[0]
+
+
+def log_loss(y_true: Values, logits: Values) -> Float[Array, ""]:
+    """Mean negative log likelihood, from logits, so that a confident model is not clipped.
+
+    Args:
+      y_true: ``[samples]``, 1 = fraud, 0 = genuine.
+      logits: ``[samples]``, the log odds of fraud (not probabilities).
+
+    Returns: scalar in nats, >= 0; NaN if a traced logit is NaN.
+
+    Raises: ValueError if the lengths differ or are 0, or if concrete labels are not 0 and 1 or logits are NaN.
+
+    Reference: scikit-learn's `log_loss` on the probabilities. Differs in: takes logits.
+    """
+    positive, logits = _as_labels(y_true), _as_floats("logits", logits)
+    _check_lengths(y_true=positive, logits=logits)
+    return _mean_log_loss(positive, logits)
+
+
+def brier_score_loss(y_true: Values, y_prob: Values) -> Float[Array, ""]:
+    """Mean squared difference between the probability of fraud and what happened.
+
+    Args:
+      y_true: ``[samples]``, 1 = fraud, 0 = genuine.
+      y_prob: ``[samples]``, the probability of fraud, in [0, 1].
+
+    Returns: scalar in [0, 1]; NaN if a traced probability is NaN.
+
+    Raises: ValueError if the lengths differ or are 0, or if concrete labels are not 0 and 1 or probabilities are
+      NaN or outside [0, 1].
+    """
+    if not _is_traced(y_prob):
+        wrong = _as_vector("y_prob", y_prob)
+        wrong = wrong[(wrong < 0) | (wrong > 1)]
+        if wrong.size:
+            raise ValueError(f"`y_prob` must be in [0, 1], got {wrong[0].item()!r}. Apply the sigmoid to logits first.")
+    positive, y_prob = _as_labels(y_true), _as_floats("y_prob", y_prob)
+    _check_lengths(y_true=positive, y_prob=y_prob)
+    return _mean_brier(positive, y_prob)
+
+
+# --- alert budgets --------------------------------------------------------------------------------------------------
+
+
+def _num_alerts(budget, num_rows: int) -> Float[Array, ""]:
+    """How many of the rows may be flagged; need not be whole."""
+    if not _is_traced(budget) and not 0 < float(budget) <= 1:
+        raise ValueError(
+            f"`budget` must be in (0, 1], got {budget}. It is the share of transactions that may be flagged."
+        )
+    return jnp.asarray(budget * num_rows).astype(float)
+
+
+@jax.jit
+def _flagged_sum(positive, scores, amount, num_alerts):
+    """Expected total of ``amount`` over the flagged frauds."""
+    rows = _sort_rows(positive, scores)
+    end = _end_of_ties(rows.first)
+    above = (scores.shape[0] - end).astype(float)
+    tied = (end - rows.first).astype(float)
+    flagged = jnp.clip((num_alerts - above) / tied, 0, 1)
+    total = _tree_sum(jnp.where(rows.positive, flagged * amount[rows.row], 0))
+    return _unless_nan(total, scores)
+
+
+def _flagged_frauds(y_true, y_score, budget):
+    """Expected number of flagged frauds, alerts, and frauds."""
+    positive, scores = _as_labels(y_true), _as_scores(y_score)
+    _check_lengths(y_true=positive, y_score=scores)
+    num_alerts = _num_alerts(budget, scores.shape[0])
+    ones = jnp.ones(scores.shape, float)
+    return _flagged_sum(positive, scores, ones, num_alerts), num_alerts, jnp.sum(positive, dtype=jnp.int32)
+
+
+def precision_at_budget(y_true: Values, y_score: Values, *, budget: ArrayLike) -> Float[Array, ""]:
+    """Share of frauds among the alerts, if the highest scores are flagged until the budget is used up.
+
+    The budget is used exactly: ties at the cut are flagged in part, which gives the expected value over all ways to
+    break them at random, and so is the last alert of a budget that is not a whole number of rows.
+
+    Args:
+      y_true: ``[samples]``, 1 = fraud, 0 = genuine.
+      y_score: ``[samples]``, any increasing measure of suspicion.
+      budget: share of the transactions that may be flagged, in (0, 1]. May be a tracer, which is not checked.
+
+    Returns: scalar in [0, 1]; 0 if there is no fraud; NaN if a traced score is NaN.
+
+    Raises: ValueError if the lengths differ or are 0, if concrete labels are not 0 and 1 or scores are NaN, or if the
+      budget is out of range.
+    """
+    caught, num_alerts, _ = _flagged_frauds(y_true, y_score, budget)
+    return caught / num_alerts
+
+
+def recall_at_budget(y_true: Values, y_score: Values, *, budget: ArrayLike) -> Float[Array, ""]:
+    """Share of the frauds that are flagged within an alert budget.
+
+    Ties and budgets that are not whole numbers of rows count in part, as in `precision_at_budget`.
+
+    Args:
+      y_true: ``[samples]``, 1 = fraud, 0 = genuine.
+      y_score: ``[samples]``, any increasing measure of suspicion.
+      budget: share of the transactions that may be flagged, in (0, 1]. May be a tracer, which is not checked.
+
+    Returns: scalar in [0, 1]; NaN if there is no fraud, or if a traced score is NaN.
+
+    Raises: as `precision_at_budget`.
+    """
+    caught, _, num_positives = _flagged_frauds(y_true, y_score, budget)
+    return caught / num_positives.astype(caught.dtype)
+
+
+def value_recall_at_budget(y_true: Values, y_score: Values, amount: Values, *, budget: ArrayLike) -> Float[Array, ""]:
+    """Share of the defrauded money that is flagged within an alert budget.
+
+    Ties and budgets that are not whole numbers of rows count in part, as in `precision_at_budget`.
+
+    Args:
+      y_true: ``[samples]``, 1 = fraud, 0 = genuine.
+      y_score: ``[samples]``, any increasing measure of suspicion.
+      amount: ``[samples]`` in the account's currency (not its logarithm), finite and >= 0.
+      budget: share of the transactions that may be flagged, in (0, 1]. May be a tracer, which is not checked.
+
+    Returns: scalar in [0, 1]; NaN if no money was defrauded, or if a traced score or amount is NaN.
+
+    Raises: as `precision_at_budget`, and if a concrete amount is negative or not finite.
+    """
+    if not _is_traced(amount):
+        wrong = _as_vector("amount", amount)
+        wrong = wrong[(wrong < 0) | np.isinf(wrong)]
+        if wrong.size:
+            raise ValueError(f"`amount` must be finite and >= 0, got {wrong[0].item()!r}. Give the sums of money paid.")
+    positive, scores, amount = _as_labels(y_true), _as_scores(y_score), _as_floats("amount", amount)
+    _check_lengths(y_true=positive, y_score=scores, amount=amount)
+    caught = _flagged_sum(positive, scores, amount, _num_alerts(budget, scores.shape[0]))
+    return caught / _tree_sum(jnp.where(positive, amount, 0))
