@@ -1,0 +1,76 @@
+"""The files of a report, written in one go."""
+
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from .dossier import dossier
+from .store import MANIFEST, TABLES, parquet_bytes, sha256, strict_json, write_bytes_atomically
+from .tables import summarise
+
+
+def write(result: Any, folder: str | os.PathLike) -> list[pathlib.Path]:
+    """Writes tables, dossier, pictures and manifest to a folder, replacing files of the same names.
+
+    The tables come first, so that a failure further on loses no result; ``manifest.json`` comes last and holds the
+    SHA-256 of the others, so a folder that has one is complete.
+
+    Args:
+      result: has ``rounds``, ``banks``, ``partitions`` and ``manifest``.
+      folder: where to; created if it is not there. See ``store.check_output_folder`` for a check before long work.
+
+    Returns: the paths written, in order.
+    """
+    target = pathlib.Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    paths, digests = [], {}
+    for name, content in _files(result):
+        paths.append(write_bytes_atomically(target / name, content))
+        digests[name] = sha256(content)
+    manifest = strict_json(result.manifest | {"files": digests})
+    return [*paths, write_bytes_atomically(target / MANIFEST, manifest.encode())]
+
+
+def write_partitions(
+    partitions: pd.DataFrame | Sequence[pd.DataFrame], folder: str | os.PathLike
+) -> list[pathlib.Path]:
+    """Writes a picture and a table of partitions alone: ``partition.png`` and ``partitions.csv``.
+
+    Args:
+      partitions: one row per alpha, seed and client, in one table or several.
+      folder: where to; created if it is not there.
+
+    Returns: the paths written.
+    """
+    from . import figures  # matplotlib takes a second to import: only who draws waits for it
+
+    table = partitions if isinstance(partitions, pd.DataFrame) else pd.concat(partitions, ignore_index=True)
+    target = pathlib.Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    files = {
+        "partitions.csv": _csv_bytes(table),
+        "partition.png": figures.png_bytes(figures.partition_heatmap(table)),
+    }
+    return [write_bytes_atomically(target / name, content) for name, content in files.items()]
+
+
+def _files(result: Any) -> Iterator[tuple[str, bytes]]:
+    """Every file but the manifest, made one after the other."""
+    from . import figures
+
+    for name, file in TABLES.items():
+        yield file, parquet_bytes(getattr(result, name))
+    yield "summary.csv", _csv_bytes(summarise(result.rounds))
+    yield "dossier.md", dossier(result).encode()
+    convergence = figures.convergence(result)
+    yield "convergence.png", figures.png_bytes(convergence)
+    yield "convergence.svg", figures.svg_bytes(convergence)
+    yield "partition.png", figures.png_bytes(figures.partition_heatmap(result.partitions))
+
+
+def _csv_bytes(table: pd.DataFrame) -> bytes:
+    """A table as CSV, the same on every system; NaN is an empty cell."""
+    return table.to_csv(index=False, lineterminator="\n").encode()

@@ -1,0 +1,146 @@
+"""The terminal's view of a result: one table that fits 100 columns, in ASCII."""
+
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from . import facts
+from .tables import paired_differences, partition_table, summarise
+from .wording import alpha_name, number, setting_names
+
+WIDTH = 100
+_MISSING = "-"
+
+
+def summary_table(result: Any) -> Table:
+    """One row per alpha and algorithm: scores, traffic, paired difference to FedAvg, diverged settings.
+
+    Args:
+      result: has ``rounds`` and ``manifest``.
+
+    Returns: a table for ``rich``, at most 100 columns wide; baselines and the prevalence have rows of their own.
+    """
+    summary = summarise(result.rounds)
+    differences = _differences(result.rounds)
+    prevalence = facts.prevalence(result.manifest)
+    table = _empty_table(
+        "Pooled test rows after the last round: mean over seeds [95 % interval]",
+        ("alpha", "algorithm", "AP (PR-AUC)", "ROC", "loss", "MB", "AP minus FedAvg", "div."),
+    )
+    named = summary.assign(name=setting_names(summary))
+    for (alpha, _), group in named.groupby(["alpha", "num_clients"], dropna=False):
+        for place, row in enumerate(group.to_dict("records")):
+            first = "" if place else alpha_name(alpha)
+            _add_row(table, first, *_summary_cells(row, differences.get(row["name"], {}).get(alpha_name(alpha))))
+        _add_row(table, "", "prevalence", _ascii(number(prevalence)), "0.500", *[_MISSING] * 4)
+        table.add_section()
+    return table
+
+
+def summary_lines(result: Any) -> list[str]:
+    """The lines of ``summary_table`` without colour."""
+    return _lines(summary_table(result))
+
+
+def print_summary(result: Any) -> None:
+    """Prints ``summary_table``; a terminal narrower than 100 columns wraps cells."""
+    Console().print(summary_table(result))
+
+
+def partition_lines(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> list[str]:
+    """The lines of the table of partitions without colour."""
+    return _lines(_partitions_table(partitions))
+
+
+def print_partitions(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> None:
+    """Prints how uneven the banks are, one row per alpha.
+
+    Args:
+      partitions: one row per alpha, seed and client, in one table or several.
+    """
+    Console().print(_partitions_table(partitions))
+
+
+def _partitions_table(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> Table:
+    """Rows, frauds and skew of the banks at each alpha."""
+    frame = partitions if isinstance(partitions, pd.DataFrame) else pd.concat(partitions, ignore_index=True)
+    table = _empty_table(
+        "Training rows of the banks: mean (smallest-largest)",
+        ("alpha", "rows", "frauds", "KL [nats]", "TVD", "no fraud", "empty"),
+    )
+    for row in partition_table(frame).to_dict("records"):
+        ranges = [_mean_and_range(row, name, 0) for name in ("num_examples", "num_positives")]
+        ranges += [_mean_and_range(row, name, 3) for name in ("kl", "tvd")]
+        counts = [f"{row[name]} of {row['num_banks']}" for name in ("num_without_fraud", "num_empty")]
+        _add_row(table, alpha_name(row["alpha"]), *ranges, *counts)
+    return table
+
+
+def _differences(rounds: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """Name of a setting -> alpha -> its difference to FedAvg as text."""
+    table = paired_differences(rounds)
+    if table.empty:
+        return {}
+    whole = pd.concat([table, summarise(rounds)], ignore_index=True)
+    texts: dict[str, dict[str, str]] = {}
+    for name, row in zip(setting_names(whole), table.to_dict("records"), strict=False):
+        texts.setdefault(name, {})[alpha_name(row["alpha"])] = _interval(row, "difference", sign=True)
+    return texts
+
+
+def _summary_cells(row: Mapping, difference: str | None) -> Iterator[str]:
+    """The cells of one row behind its alpha."""
+    yield row["name"]
+    yield _interval(row, "average_precision")
+    yield _ascii(number(row["roc_auc"], 3))
+    yield _ascii(number(row["log_loss"], 3))
+    yield f"{row['mb_total']:.3g}" if row["mb_total"] > 0 else _MISSING
+    yield difference or _MISSING
+    yield f"{row['num_diverged']}/{row['num_seeds']}"
+
+
+def _interval(row: Mapping, name: str, sign: bool = False) -> str:
+    """A mean with four decimals and its bounds with three, which is what fits."""
+    mean, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return _ascii(number(mean, 4, sign))
+    return f"{number(mean, 4, sign)} [{number(low, 3, sign)}, {number(high, 3, sign)}]"
+
+
+def _mean_and_range(row: Mapping, name: str, digits: int) -> str:
+    """A mean with its range."""
+    mean, low, high = (f"{row[f'{name}{end}']:,.{digits}f}" for end in ("", "_min", "_max"))
+    return f"{mean} ({low}-{high})"
+
+
+def _add_row(table: Table, *cells: str) -> None:
+    """A row of plain text: brackets are brackets, not markup."""
+    table.add_row(*(Text(cell) for cell in cells))
+
+
+def _ascii(text: str) -> str:
+    """Text that a terminal without Unicode can show."""
+    return _MISSING if text == "—" else text
+
+
+def _empty_table(title: str, headers: Sequence[str]) -> Table:
+    """A table whose first two columns are text and whose others stand at the right."""
+    table = Table(box=box.ASCII2, padding=(0, 0), pad_edge=False, show_edge=False, title_justify="left")
+    table.title = Text(title)
+    for place, header in enumerate(headers):
+        table.add_column(Text(header), justify="left" if place < 2 else "right", overflow="fold")
+    return table
+
+
+def _lines(table: Table) -> list[str]:
+    """What ``rich`` prints for a table at 100 columns."""
+    text = io.StringIO()
+    Console(file=text, width=WIDTH, color_system=None, highlight=False).print(table)
+    return [line.rstrip() for line in text.getvalue().splitlines()]

@@ -1,0 +1,602 @@
+"""The dossier: everything that an auditor needs, in Markdown.
+
+``dossier`` joins sections; a section is a function from a ``_Case`` to Markdown, empty if it has nothing to say.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from . import facts, tables, wording
+from .store import strict_json
+from .wording import DASH, algorithm_name, alpha_name, interval, markdown_table, number, plural, quantity, setting_names
+
+_MOST_BANKS = 10
+_TARGET_SHARE = 0.95
+
+
+class _Case(NamedTuple):
+    """A result with what several sections need of it."""
+
+    rounds: pd.DataFrame
+    banks: pd.DataFrame
+    partitions: pd.DataFrame
+    manifest: dict
+    best: pd.DataFrame  # the rounds of each algorithm's best hyperparameters
+    summary: pd.DataFrame
+    prevalence: float
+
+
+def dossier(result: Any) -> str:
+    """A sweep's result as a Markdown document for an auditor.
+
+    Args:
+      result: has ``rounds``, ``banks``, ``partitions`` and ``manifest``, as a sweep returns it or ``store.load`` reads
+        it; both give the same text.
+
+    Returns: Markdown, ending in a newline.
+    """
+    manifest = json.loads(strict_json(result.manifest))
+    case = _Case(
+        result.rounds,
+        result.banks,
+        result.partitions,
+        manifest,
+        tables.best_settings(result.rounds),
+        tables.summarise(result.rounds),
+        facts.prevalence(manifest),
+    )
+    sections = (
+        *(_title, _leak_warning, _answer, _question, _scores, _differences, _against_local, _cost, _banks),
+        *(_partitions, _incidents, _data, _meaning, _record),
+    )
+    return "\n\n".join(text for text in (section(case) for section in sections) if text) + "\n"
+
+
+def _title(case: _Case) -> str:
+    return (
+        "# Federated fraud detection: audit dossier\n\n"
+        "Pictures: [convergence](convergence.svg), [partitions](partition.png). "
+        "Numbers: `summary.csv`, `results.parquet`, `banks.parquet`, `partitions.parquet`; record: `manifest.json`."
+    )
+
+
+def _leak_warning(case: _Case) -> str:
+    """A loud word when the features hold what is only known afterwards."""
+    if not facts.leaks_label(case.manifest):
+        return ""
+    return (
+        "> **WARNING: THESE SCORES ARE NOT A DETECTION RESULT.** The features include account balances "
+        '(`features = "all"`). In PaySim a fraud empties the account, so the balances give the label away, and the '
+        "balances after the transaction are not even known when a bank must decide. Use them only to compare with "
+        "work that does the same."
+    )
+
+
+# ---- the answer -------------------------------------------------------------------------------------------------
+
+
+def _answer(case: _Case) -> str:
+    """Two sentences: who is ahead at which alpha, and whether federating beats staying alone."""
+    parts = ["## The answer", f"{_who_is_ahead(case)} {_does_it_pay(case)}"]
+    several = [algorithm_name(name) for name, count in tables.num_choices(case.rounds).items() if count > 1]
+    if several:
+        parts.append(
+            f"For {_listed(several)} several hyperparameters were run, and this answer takes the best of each, chosen "
+            "on the same test rows: the more were tried, the more optimistic it is."
+        )
+    return "\n\n".join(parts)
+
+
+def _who_is_ahead(case: _Case) -> str:
+    """The first sentence."""
+    differences = tables.paired_differences(case.best, match=())
+    differences = differences[~differences["algorithm"].isin(tables.BASELINES)]
+    if differences.empty:
+        return "There is no FedAvg with another federated algorithm to compare it with, so no algorithm is ahead."
+    clauses = [
+        f"at {_alpha_phrase(alpha)} {_verdict(group)}"
+        for (alpha, _), group in differences.groupby(["alpha", "num_clients"], dropna=False)
+    ]
+    return f"On pooled PR-AUC, in pairs on the same data and seed, {'; '.join(clauses)}."
+
+
+def _verdict(group: pd.DataFrame) -> str:
+    """What the paired intervals at one alpha say, the best first."""
+    ordered = group.sort_values("difference", ascending=False, kind="stable")
+    ahead = ordered[ordered["difference_low"] > 0]
+    behind = ordered[ordered["difference_high"] < 0]
+    undecided = ordered[~ordered.index.isin([*ahead.index, *behind.index])]
+    parts = ((ahead, "ahead of"), (undecided, "not distinguishable from"), (behind, "behind"))
+    clauses = [f"{_listed(_with_difference(rows))} {_is(rows)} {words} FedAvg" for rows, words in parts if len(rows)]
+    return ", ".join(clauses)
+
+
+def _is(rows: pd.DataFrame) -> str:
+    """The verb for so many."""
+    return "is" if len(rows) == 1 else "are"
+
+
+def _with_difference(rows: pd.DataFrame) -> list[str]:
+    """Each algorithm with its difference, as the sentence needs it."""
+    return [_one_difference(row) for row in rows.to_dict("records")]
+
+
+def _one_difference(row: Mapping) -> str:
+    """One algorithm and its difference to FedAvg; says why there is no interval."""
+    name = algorithm_name(row["algorithm"])
+    if row["num_pairs"] == 0:
+        return f"{name} (no usable pair)"
+    if row["num_pairs"] == 1:
+        return f"{name} ({number(row['difference'], sign=True)}, one seed, no interval)"
+    return f"{name} ({interval(row, 'difference', sign=True)})"
+
+
+def _does_it_pay(case: _Case) -> str:
+    """The second sentence: FedAvg, or the first algorithm there is, against each bank alone."""
+    federated = [name for name in case.summary["algorithm"] if name not in tables.BASELINES]
+    differences = tables.paired_differences(case.best, reference="local_only", match=())
+    if differences.empty or not federated:
+        return "Banks alone were not run, so whether federating pays is not answered."
+    name = federated[0]
+    rows = differences[differences["algorithm"] == name].to_dict("records")
+    clauses = [f"{_signed_verdict(row)} at {_alpha_phrase(row['alpha'])}" for row in rows]
+    return f"Against a bank's own model on the same pooled rows, {algorithm_name(name)} is {', '.join(clauses)}."
+
+
+def _signed_verdict(row: Mapping) -> str:
+    """Better, worse or open, with the interval."""
+    if row["num_pairs"] < 2:
+        return (
+            f"without an interval ({number(row['difference'], sign=True)}, {plural(row['num_pairs'], 'usable pair')})"
+        )
+    text = interval(row, "difference", sign=True)
+    if row["difference_low"] > 0:
+        return f"better by {text}"
+    return f"worse by {text}" if row["difference_high"] < 0 else f"not distinguishable ({text})"
+
+
+# ---- what was asked ---------------------------------------------------------------------------------------------
+
+
+def _question(case: _Case) -> str:
+    """The configuration in words."""
+    rounds, config = case.rounds, case.manifest.get("config") or {}
+    federated = rounds[~rounds["algorithm"].isin(tables.BASELINES)]
+    names = [algorithm_name(name) for name in dict.fromkeys(case.summary["algorithm"])]
+    lines = [
+        f"Compared: {_listed(names)}.",
+        f"Skew: {_partition_words(config)}; alpha {_values(rounds['alpha'])}.",
+        f"Banks: {_values(rounds['num_clients'])}. Communication rounds: {rounds['round'].max()}. "
+        f"Seeds: {rounds['seed'].nunique()} ({_values(rounds['seed'])}).",
+        f"Local work: {_values(rounds['num_epochs'])} epoch(s) a round at client learning rate "
+        f"{_values(rounds['client_lr'])}, mu {_values(rounds['mu'])}, "
+        f"{_from_config(config, 'batch_size')}, {_from_config(config, 'participation')}.",
+        f"Model: {_model_words(case.manifest)}.",
+        f"Federated settings run: {federated['setting'].nunique():,}, each {rounds['round'].max()} rounds.",
+    ]
+    return "## What was asked\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _partition_words(config: Mapping) -> str:
+    """The kind of partition in words."""
+    kinds = {
+        "labels": "Dirichlet over the labels (each class is dealt to the banks apart)",
+        "feature": f"Dirichlet over the bins of a feature ({config.get('partition_feature')})",
+        "quantity": "Dirichlet over the number of rows",
+        "iid": "rows dealt at random (IID)",
+        "natural": "the banks that the data name",
+    }
+    kind = str(config.get("partition_kind", config.get("partition", "as recorded below")))
+    return kinds.get(kind, kind)
+
+
+def _from_config(config: Mapping, name: str) -> str:
+    """An entry of the configuration in words."""
+    return f"{_readable(name)} {config.get(name, 'not recorded')}"
+
+
+def _model_words(manifest: Mapping) -> str:
+    """The model and its size."""
+    model = manifest.get("model") or {}
+    size = facts.number_fact(manifest, "model", "num_params")
+    description = str(model.get("description", "not described"))
+    return f"{description}, {size:,.0f} parameters" if math.isfinite(size) else description
+
+
+# ---- scores -----------------------------------------------------------------------------------------------------
+
+
+def _scores(case: _Case) -> str:
+    """One table per alpha, in the form of the specifications."""
+    parts = [
+        "## Scores after the last round\n\n"
+        "Mean over seeds [95 % interval], of the global model on the pooled test rows. The row *Prevalence* is what a "
+        "random ranking scores. *Local only* is the mean over banks of each bank's own model on the same pooled rows. "
+        "Communication is the total of all banks and rounds."
+    ]
+    for (alpha, num_clients), group in case.summary.groupby(["alpha", "num_clients"], dropna=False):
+        parts.append(f"### {_alpha_heading(alpha, num_clients, case)}\n\n{_score_table(case, group)}")
+    return "\n\n".join(parts)
+
+
+def _score_table(case: _Case, group: pd.DataFrame) -> str:
+    """The scores at one alpha, baselines and prevalence among them."""
+    headers = (
+        *("Algorithm", "PR-AUC", "ROC-AUC", "Validation loss", "MB down", "MB up", "MB vs FedAvg", "Drift"),
+        *("Largest client step", "Seeds", "Diverged"),
+    )
+    rows = [_score_row(name, row) for name, row in zip(_names(case, group), group.to_dict("records"), strict=True)]
+    rows.append(["Prevalence", number(case.prevalence), number(0.5), *[DASH] * 8])
+    return markdown_table(headers, rows)
+
+
+def _score_row(name: str, row: Mapping) -> list[str]:
+    """One line of the table of scores; a baseline sends nothing."""
+    scores = [interval(row, score) for score in tables.SCORES]
+    if row["algorithm"] in tables.BASELINES:
+        traffic = [DASH] * 5
+    else:
+        ratio = f"{row['relative_mb']:.4g}x" if math.isfinite(row["relative_mb"]) else DASH
+        traffic = [number(row["mb_down"], 3), number(row["mb_up"], 3), ratio]
+        traffic += [quantity(row["drift"]), quantity(row["delta_norm_max"])]
+    return [name, *scores, *traffic, str(row["num_used"]), str(row["num_diverged"])]
+
+
+def _differences(case: _Case) -> str:
+    """Paired differences to FedAvg, at the same rate and epochs."""
+    table = tables.paired_differences(case.rounds)
+    if table.empty:
+        return ""
+    others = {
+        metric: tables.paired_differences(case.rounds, metric=metric)
+        for metric in tables.SCORES
+        if metric != "average_precision"
+    }
+    rows = [
+        [
+            *(_alpha_cell(row["alpha"]), name, interval(row, "difference", sign=True), _distinguishable(row)),
+            f"{row['wins']} of {row['num_pairs']}",
+            *(interval(others[metric].iloc[place], "difference", sign=True) for metric in others),
+            str(row["num_excluded"]),
+            str(row["num_unpaired"]),
+        ]
+        for place, (name, row) in enumerate(zip(_names(case, table), table.to_dict("records"), strict=True))
+    ]
+    headers = (
+        *("alpha", "Algorithm", "PR-AUC minus FedAvg", "95 % interval", "Wins", "ROC-AUC minus FedAvg"),
+        *("Loss minus FedAvg", "Pairs left out", "Without partner"),
+    )
+    return (
+        "## Paired differences to FedAvg\n\n"
+        "Same alpha, seed, learning rate and epochs, and so the same partition, start, cohorts and batches. A pair in "
+        "which either side diverged or has no score is left out and counted.\n\n" + markdown_table(headers, rows)
+    )
+
+
+def _against_local(case: _Case) -> str:
+    """Paired differences to the banks' own models."""
+    table = tables.paired_differences(case.rounds, reference="local_only")
+    if table.empty:
+        return ""
+    rows = [
+        [
+            *(_alpha_cell(row["alpha"]), name, interval(row, "difference", sign=True), _distinguishable(row)),
+            *(f"{row['wins']} of {row['num_pairs']}", str(row["num_excluded"]), str(row["num_unpaired"])),
+        ]
+        for name, row in zip(_names(case, table), table.to_dict("records"), strict=True)
+    ]
+    headers = (
+        *("alpha", "Algorithm", "PR-AUC minus local only", "95 % interval", "Wins", "Pairs left out"),
+        "Without partner",
+    )
+    return (
+        "## Paired differences to banks alone\n\n"
+        "The mean over banks of their own models, on the same pooled test rows.\n\n" + markdown_table(headers, rows)
+    )
+
+
+def _distinguishable(row: Mapping) -> str:
+    """What the interval says about the sign."""
+    if not math.isfinite(row["difference_low"]):
+        return "none (fewer than two pairs)"
+    if row["difference_low"] > 0:
+        return "above 0"
+    return "below 0" if row["difference_high"] < 0 else "not distinguishable"
+
+
+def _cost(case: _Case) -> str:
+    """Rounds and megabytes to a target."""
+    table = tables.cost_to_target(case.rounds, _TARGET_SHARE)
+    if table.empty:
+        return ""
+    rows = [
+        [
+            *(_alpha_cell(row["alpha"]), name, number(row["target"]), f"{row['num_reached']} of {row['num_seeds']}"),
+            _target_text(row["rounds_to_target"], 0),
+            _target_text(row["mb_to_target"], 3),
+        ]
+        for name, row in zip(_names(case, table), table.to_dict("records"), strict=True)
+    ]
+    headers = ("alpha", "Algorithm", "Target PR-AUC", "Seeds that reached it", "Rounds", "MB up and down")
+    return (
+        "## Cost to reach a target\n\n"
+        f"The target of an alpha is {_TARGET_SHARE:.0%} of FedAvg's final mean PR-AUC there, reached when the pooled "
+        "PR-AUC is first at or above it. Rounds and MB are those by which half of all seeds had reached it; a seed "
+        "that diverged or never got there counts as never.\n\n" + markdown_table(headers, rows)
+    )
+
+
+def _target_text(value: float, digits: int) -> str:
+    """A cost, or that fewer than half of the seeds ever paid it."""
+    return number(value, digits) if math.isfinite(value) else "not reached by half"
+
+
+# ---- banks and partitions ---------------------------------------------------------------------------------------
+
+
+def _banks(case: _Case) -> str:
+    """What the banks get: all of them in a line, then by rank of size."""
+    if case.banks.empty:
+        return ""
+    diverged = set(case.rounds["setting"][case.rounds["diverged"].astype(bool)])
+    summary = tables.bank_summary(case.banks, diverged)
+    rows = [
+        _bank_summary_row(name, row)
+        for name, row in zip(_names(case, summary), summary.to_dict("records"), strict=True)
+    ]
+    headers = ("alpha", "Algorithm", "Mean per-bank PR-AUC", "Banks with a score", "Better than their own model")
+    best = case.banks[case.banks["setting"].isin(case.best["setting"])]
+    return (
+        "## Banks\n\n"
+        "Each bank's own test rows, scored by the global model (*Local only*: by the bank's own model). The mean of "
+        "per-bank PR-AUC is **not** the pooled PR-AUC above: the two answer different questions and do not compare. A "
+        "bank whose test rows have one class has no PR-AUC; it is left out and counted, never 0. Banks x seeds, "
+        "diverged settings left out.\n\n"
+        f"{markdown_table(headers, rows)}\n\n{_banks_by_rank(case, tables.bank_table(best, diverged))}"
+    )
+
+
+def _bank_summary_row(name: str, row: Mapping) -> list[str]:
+    """One line of the table of banks."""
+    alone = row["algorithm"] == "local_only" or row["num_compared"] == 0
+    better = DASH if alone else f"{row['num_better']} of {row['num_compared']}"
+    defined = f"{row['num_defined']} of {row['num_banks']} defined"
+    return [_alpha_cell(row["alpha"]), name, interval(row, "average_precision"), defined, better]
+
+
+def _banks_by_rank(case: _Case, table: pd.DataFrame) -> str:
+    """Banks from the largest on, each algorithm at its best hyperparameters."""
+    shown = table[table["bank_rank"] <= _MOST_BANKS].sort_values(["alpha", "bank_rank"], kind="stable")
+    rows = [_bank_row(name, row) for name, row in zip(_names(case, shown), shown.to_dict("records"), strict=True)]
+    headers = (
+        *("alpha", "Bank, by size", "Algorithm", "Training rows", "Training frauds", "PR-AUC", "Defined"),
+        *("Minus own model", "Wins"),
+    )
+    hidden = int(table["bank_rank"].max()) - _MOST_BANKS if len(table) else 0
+    more = f" The {hidden} smaller ones are in `banks.parquet`." if hidden > 0 else ""
+    return (
+        "By size: bank 1 is the largest of its federation in each seed; rows and frauds are means over seeds, each "
+        f"algorithm is at its best hyperparameters.{more}\n\n{markdown_table(headers, rows)}"
+    )
+
+
+def _bank_row(name: str, row: Mapping) -> list[str]:
+    """One line of the table of banks by size."""
+    alone = row["algorithm"] == "local_only" or row["num_pairs"] == 0
+    return [
+        *(_alpha_cell(row["alpha"]), str(row["bank_rank"]), name),
+        *(f"{row['num_train']:,.0f}", quantity(row["num_train_positives"]), number(row["average_precision"])),
+        f"{row['num_defined']} of {row['num_seeds']}",
+        DASH if alone else interval(row, "difference", sign=True),
+        DASH if alone else f"{row['wins']} of {row['num_pairs']}",
+    ]
+
+
+def _partitions(case: _Case) -> str:
+    """How uneven the banks were."""
+    if case.partitions.empty:
+        return ""
+    rows = [
+        [
+            *(_alpha_cell(row["alpha"]), str(row["num_banks"])),
+            *(_mean_and_range(row, name) for name in ("num_examples", "num_positives", "kl", "tvd")),
+            *(str(row["num_without_fraud"]), str(row["num_empty"])),
+        ]
+        for row in tables.partition_table(case.partitions).to_dict("records")
+    ]
+    headers = (
+        *("alpha", "Banks x seeds", "Training rows", "Training frauds", "KL [nats]", "TVD", "Banks without fraud"),
+        "Banks without rows",
+    )
+    return (
+        "## Partitions\n\n"
+        "Mean (smallest to largest) over banks and seeds. KL and TVD measure how far a bank's share of frauds is from "
+        "that of all training rows.\n\n" + markdown_table(headers, rows)
+    )
+
+
+def _mean_and_range(row: Mapping, name: str) -> str:
+    """A mean with its range."""
+    mean, low, high = (quantity(row[f"{name}{end}"]) for end in ("", "_min", "_max"))
+    return f"{mean} ({low} to {high})"
+
+
+def _incidents(case: _Case) -> str:
+    """Divergence by name, rejected updates and skipped rounds by number."""
+    final = tables.final_rounds(case.rounds)
+    rejected, skipped = int(final["num_rejected"].sum()), int(final["num_skipped"].sum())
+    lines = [
+        f"Client updates rejected because they were not finite: {rejected:,}.",
+        f"Rounds skipped because nobody took part (the model stays as it was): {skipped:,}.",
+        _diverged_words(case),
+    ]
+    return "## Incidents\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _diverged_words(case: _Case) -> str:
+    """The settings that diverged, each by name."""
+    diverged = tables.diverged_settings(case.rounds)
+    total = len(case.rounds[["setting", "alpha"]].drop_duplicates())
+    if diverged.empty:
+        return f"Settings that diverged: 0 of {total:,}."
+    names = [
+        f"{name} at {_alpha_phrase(row['alpha'])}, seed {row['seed']} (setting {row['setting']})"
+        for name, row in zip(_names(case, diverged), diverged.to_dict("records"), strict=True)
+    ]
+    listed = "\n".join(f"  - {name}" for name in names)
+    return f"Settings that diverged, left out of every mean: {len(diverged):,} of {total:,}.\n{listed}"
+
+
+# ---- data and meaning -------------------------------------------------------------------------------------------
+
+
+def _data(case: _Case) -> str:
+    """Where the rows come from, the rule to beat, the accounts on both sides, the features."""
+    manifest, features = case.manifest, facts.feature_names(case.manifest)
+    named = ", ".join(f"`{name}`" for name in features) or "not recorded"
+    lines = [
+        f"Source: {facts.fact(manifest, 'data', 'source') or 'not recorded'}.",
+        *(_side_words(manifest, side) for side in ("train", "test")),
+        _rule_words(manifest),
+        *_overlap_words(manifest),
+        f"Features ({len(features)}): {named}.",
+    ]
+    return "## Data\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _side_words(manifest: Mapping, side: str) -> str:
+    """One side of the split."""
+    rows, positives, share = (
+        facts.number_fact(manifest, "data", side, name) for name in ("num_rows", "num_positives", "prevalence")
+    )
+    time = facts.fact(manifest, "data", side, "time_range")
+    period = f"; time {_shown(time[0])} to {_shown(time[1])}" if time else ""
+    counts = f"{_count(rows)} rows, {_count(positives)} frauds, prevalence {quantity(share)}"
+    return f"{side.capitalize()}ing rows: {counts}{period}." if side == "train" else f"Test rows: {counts}{period}."
+
+
+def _rule_words(manifest: Mapping) -> str:
+    """The hand-written rule beside the model."""
+    if not facts.fact(manifest, "data", "one_rule"):
+        return "One-rule baseline: not available for these data (the columns that the rule needs are not there)."
+    recall, precision = (facts.number_fact(manifest, "data", "one_rule", name) for name in ("recall", "precision"))
+    return (
+        "One-rule baseline on the test rows (a transfer or cash-out that empties the account): recall "
+        f"{number(recall)}, precision {number(precision)}. One line of code finds this, because generated frauds take "
+        "all that there is; read the score of any model that sees balances beside it."
+    )
+
+
+def _overlap_words(manifest: Mapping) -> list[str]:
+    """Accounts that stand on both sides of the split."""
+    overlap = facts.fact(manifest, "data", "account_overlap")
+    if not overlap:
+        return ["Account overlap between training and test rows: not known (no account columns)."]
+    words = [
+        f"{role}: {_count(facts.number_fact(overlap, role, 'num_accounts_on_both_sides'))} accounts, in "
+        f"{100 * facts.number_fact(overlap, role, 'share_of_test_rows'):.2f} % of the test rows"
+        for role in overlap
+    ]
+    return [f"Account overlap between training and test rows, by role: {'; '.join(words)}."]
+
+
+def _meaning(case: _Case) -> str:
+    """What each number is, and what an interval covers."""
+    ratio = facts.number_fact(case.manifest, "diverged_loss_ratio")
+    far = f"over {ratio:g} times the untrained model's" if math.isfinite(ratio) else "far above the untrained model's"
+    lines = (
+        "**PR-AUC** is the average precision: the step sum over thresholds of precision times gained recall, as in "
+        "scikit-learn, with ties in one step; not a trapezoid area. Read it beside the prevalence.",
+        "**Pooled** scores rank the test rows of all banks together; **per-bank** scores rank each bank's own rows.",
+        "**Validation loss** is the mean log loss on the test rows.",
+        "**MB** is 1,000,000 bytes, counted from the model's size, the vectors that an algorithm sends and the banks "
+        "that took part; no protocol overhead, no compression. *MB vs FedAvg* is the ratio of whole bytes.",
+        "**Drift** is the norm of a client's update minus the aggregated update, a mean over the cohort, the rounds "
+        "and the seeds. *Largest client step* is the largest norm of any client's update in any round and seed.",
+        "**Intervals** are 95 % Student t intervals of the mean over seeds. A seed sets the partition, the start of "
+        "the model, the cohorts and the batches; the intervals cover these. They do **not** cover the choice of the "
+        "test rows, which are the same for every seed, nor another period, bank or country.",
+        "Intervals are not corrected for the number of comparisons: where there is no difference at all, about one "
+        "paired interval in twenty still excludes 0.",
+        f"**Diverged** settings (loss not finite at the end, or {far}) are left out of means "
+        "and counted beside them: an algorithm with many has a mean over the seeds that were kind to it.",
+    )
+    return "## What the numbers mean\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _record(case: _Case) -> str:
+    """Versions, timings, devices and the whole configuration."""
+    parts = ["## Record"]
+    for section in ("versions", "timings", "work", "devices"):
+        value = case.manifest.get(section)
+        if value:
+            flat = dict(facts.flatten(value)) if isinstance(value, dict) else {section: value}
+            words = "; ".join(f"{_readable(key)} {_shown(item)}" for key, item in flat.items())
+            parts.append(f"**{section.capitalize()}.** {words}.")
+    parts.append(f"**Data SHA-256.** `{facts.fact(case.manifest, 'data', 'sha256') or 'not recorded'}`")
+    config = strict_json(case.manifest.get("config") or {}).rstrip()
+    parts.append(f"**Configuration.**\n\n```json\n{config}\n```")
+    return "\n\n".join(parts)
+
+
+# ---- words ------------------------------------------------------------------------------------------------------
+
+
+def _names(case: _Case, table: pd.DataFrame) -> list[str]:
+    """Names of a table's rows, with the hyperparameters that the whole result varies."""
+    whole = pd.concat([table, case.summary], ignore_index=True)
+    return setting_names(whole)[: len(table)]
+
+
+def _alpha_phrase(alpha: float) -> str:
+    """An alpha within a sentence."""
+    return "the given partition" if math.isnan(alpha) else f"alpha {alpha_name(alpha)}"
+
+
+def _alpha_heading(alpha: float, num_clients: int, case: _Case) -> str:
+    """An alpha as a heading, with the number of banks where it varies."""
+    regime = wording.skew_regime(alpha)
+    text = regime.capitalize() if math.isnan(alpha) else f"{regime.capitalize()}, alpha = {alpha_name(alpha)}"
+    return f"{text}, {plural(num_clients, 'bank')}" if case.summary["num_clients"].nunique() > 1 else text
+
+
+def _alpha_cell(alpha: float) -> str:
+    """An alpha in a table."""
+    return alpha_name(alpha)
+
+
+def _values(column: pd.Series) -> str:
+    """The distinct values of a column, without NaN."""
+    values = sorted(column.dropna().unique())
+    shown = [f"{value:g}" for value in values]
+    return ", ".join(shown if len(shown) <= 12 else [*shown[:5], "...", shown[-1]]) if values else "not applicable"
+
+
+def _count(value: float) -> str:
+    """A whole number, or a dash if it is not known."""
+    return f"{value:,.0f}" if math.isfinite(value) else DASH
+
+
+def _listed(items: list[str]) -> str:
+    """Items as in a sentence."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def _readable(key: str) -> str:
+    """A key of the manifest for readers."""
+    return key.replace(".", ", ").replace("_", " ")
+
+
+def _shown(value: Any) -> str:
+    """A value of the manifest for readers."""
+    if value is None:
+        return "undefined"
+    if isinstance(value, list):
+        return ", ".join(_shown(item) for item in value)
+    if isinstance(value, bool | str):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else quantity(value) if isinstance(value, float) else str(value)

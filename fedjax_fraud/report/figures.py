@@ -1,0 +1,332 @@
+"""The pictures of a report: convergence by round and by megabyte, and who holds which share of rows and frauds.
+
+Figures are plain ``Figure`` objects: no pyplot, no global state, no window. The same result gives the same SVG bytes.
+"""
+
+import io
+import math
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from . import facts
+from .tables import BASELINES, best_settings, in_order, mean_interval, num_choices, summarise
+from .wording import alpha_name, plural, setting_names
+
+_DPI = 150
+_WIDTH = 9.6  # inches: 1440 pixels
+_LOG_RATIO = 30  # an axis is logarithmic when its curves span more than this
+_MB_LOG_RATIO = 8
+
+# Okabe and Ito's palette, which stays apart for colour-blind readers; lines also differ in dashes and markers.
+_STYLES = {
+    "fedavg": ("#0072B2", "-", "o"),
+    "fedprox": ("#D55E00", (0, (6, 1.5)), "s"),
+    "scaffold": ("#009E73", (0, (4, 1.2, 1.2, 1.2)), "^"),
+}
+_OTHER_STYLES = (
+    ("#CC79A7", (0, (2, 1)), "D"),
+    ("#E69F00", (0, (8, 2, 2, 2)), "v"),
+    ("#56B4E9", (0, (3, 1, 1, 1, 1, 1)), "P"),
+    ("#8C564B", (0, (5, 3)), "X"),
+)
+_INK = "#222222"
+_GREY = "#7A7A7A"
+
+
+def convergence(result: Any) -> Figure:
+    """Pooled average precision by round (top) and by cumulative megabytes (bottom), a panel per alpha.
+
+    A line is the mean over seeds that did not diverge, its band the 95 % t interval. Centralised training (dashed),
+    each bank alone (dotted) and the prevalence (dash-dot, the score of a random ranking) are horizontal lines. Of
+    several hyperparameter values the best is shown and named, see ``tables.best_settings``. With a single alpha the two
+    panels stand side by side.
+
+    Args:
+      result: has ``rounds`` and ``manifest``.
+
+    Returns: a figure, 1440 pixels wide for up to three alphas.
+    """
+    rounds = best_settings(result.rounds)
+    summary = summarise(rounds)
+    styles = _styles(summary)
+    curves = _curves(rounds)
+    alphas = _alphas(curves)
+    figure, axes = _panels(len(alphas))
+    for column, alpha in enumerate(alphas):
+        panel = curves[_same(curves["alpha"], alpha)]
+        for axis, x in zip(axes[:, column], ("round", "mb"), strict=True):
+            _draw_curves(axis, panel, x, styles)
+            _draw_levels(axis, summary[_same(summary["alpha"], alpha)], facts.prevalence(result.manifest))
+        axes[0, column].set_title(_panel_title(alpha, len(alphas)), fontsize=10.5, color=_INK)
+    _scale(axes, curves, summary)
+    _label(figure, axes, rounds)
+    _legend(figure, result, summary, styles)
+    return figure
+
+
+def partition_heatmap(partitions: pd.DataFrame) -> Figure:
+    """Each bank's share of the training rows (top) and of the frauds (bottom), a panel per alpha, a line per seed.
+
+    Within a seed the banks stand from most to fewest rows, in the same order in both rows of panels; a mean over seeds
+    would hide the skew, because each seed makes another bank the large one. A bank without fraud is marked by a cross.
+
+    Args:
+      partitions: one row per alpha, seed and client.
+
+    Returns: a figure, 1440 pixels wide for up to three alphas.
+    """
+    alphas = _alphas(partitions)
+    top = _largest_share(partitions)
+    num_seeds = max(partitions.groupby("alpha", dropna=False)["seed"].nunique())
+    height = min(max(2.0 + 0.42 * num_seeds, 4.2), 11.0)
+    figure = _figure(len(alphas), height)
+    axes = figure.subplots(2, len(alphas), squeeze=False, sharex="col", sharey="col")
+    for column, alpha in enumerate(alphas):
+        panel = partitions[_same(partitions["alpha"], alpha)]
+        rows, frauds = _share_tables(panel)
+        images = [
+            _draw_shares(axes[0, column], rows, "Blues", top),
+            _draw_shares(axes[1, column], frauds, "Oranges", top),
+        ]
+        _mark_zeros(axes[1, column], frauds)
+        axes[0, column].set_title(_panel_title(alpha, len(alphas)), fontsize=10.5, color=_INK)
+        axes[1, column].set_xlabel("bank, by number of rows")
+    _label_shares(figure, axes, images)
+    return figure
+
+
+def png_bytes(figure: Figure) -> bytes:
+    """A figure as PNG."""
+    sink = io.BytesIO()
+    figure.savefig(sink, format="png", dpi=_DPI, metadata={"Software": None})
+    return sink.getvalue()
+
+
+def svg_bytes(figure: Figure) -> bytes:
+    """A figure as SVG, the same bytes each time: fixed element names, no date."""
+    sink = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "fedjax_fraud"}):
+        figure.savefig(sink, format="svg", metadata={"Date": None, "Creator": None})
+    return sink.getvalue()
+
+
+def _curves(rounds: pd.DataFrame) -> pd.DataFrame:
+    """Mean, interval and megabytes of each federated algorithm, alpha and round; diverged settings left out."""
+    kept = in_order(rounds[~rounds["algorithm"].isin(BASELINES)])
+    kept["average_precision"] = kept["average_precision"].where(~kept["diverged"].astype(bool))
+    rows = []
+    for key, group in kept.groupby(["alpha", "algorithm", "round"], dropna=False):
+        interval = mean_interval(group["average_precision"])
+        rows.append((*key, group["mb"].mean(), interval.mean, interval.low, interval.high))
+    return pd.DataFrame(rows, columns=["alpha", "algorithm", "round", "mb", "mean", "low", "high"])
+
+
+def _alphas(frame: pd.DataFrame) -> list[float]:
+    """The alphas of a frame in rising order, NaN last."""
+    return sorted(frame["alpha"].unique(), key=lambda alpha: (math.isnan(alpha), alpha))
+
+
+def _same(values: pd.Series, alpha: float) -> pd.Series:
+    """Where a column equals an alpha; NaN equals NaN."""
+    return values.isna() if math.isnan(alpha) else values == alpha
+
+
+def _styles(summary: pd.DataFrame) -> dict[str, tuple]:
+    """Colour, dashes and marker of each federated algorithm, the usual three always the same."""
+    names = [name for name in dict.fromkeys(summary["algorithm"]) if name not in BASELINES]
+    others = [name for name in names if name not in _STYLES]
+    spare = {name: _OTHER_STYLES[place % len(_OTHER_STYLES)] for place, name in enumerate(others)}
+    return {name: _STYLES.get(name) or spare[name] for name in names}
+
+
+def _figure(num_panels: int, height: float) -> Figure:
+    """An empty figure for a row of panels, with a margin around it; ``height`` in inches."""
+    figure = Figure(figsize=(max(_WIDTH, 2.7 * num_panels), height), dpi=_DPI, layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)
+    return figure
+
+
+def _panels(num_alphas: int) -> tuple[Figure, np.ndarray]:
+    """A figure and its axes ``[2, alphas]``: by round, by megabyte. One alpha: side by side."""
+    side_by_side = num_alphas == 1
+    height = 4.6 if side_by_side else 6.8
+    figure = _figure(num_alphas, height)
+    shape = (1, 2) if side_by_side else (2, num_alphas)
+    axes = figure.subplots(*shape, squeeze=False, sharey=True)
+    for axis in axes.flat:
+        axis.grid(axis="y", color="#E3E3E3", linewidth=0.8)
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.spines[["left", "bottom"]].set_color(_GREY)
+        axis.tick_params(colors=_INK, labelsize=9)
+    return figure, axes.reshape(2, num_alphas)
+
+
+def _panel_title(alpha: float, num_alphas: int) -> str:
+    """The title of a column of panels."""
+    if math.isnan(alpha):
+        return "" if num_alphas == 1 else "no alpha"
+    return rf"Dirichlet $\alpha$ = {alpha_name(alpha)}"
+
+
+def _draw_curves(axis: Axes, panel: pd.DataFrame, x: str, styles: dict[str, tuple]) -> None:
+    """One line with its band for each algorithm."""
+    for algorithm, (colour, dashes, marker) in styles.items():
+        line = panel[(panel["algorithm"] == algorithm) & panel["mean"].notna()]
+        every = max(1, len(line) // 10)
+        axis.fill_between(line[x], line["low"], line["high"], color=colour, alpha=0.14, linewidth=0)
+        axis.plot(
+            *(line[x], line["mean"]),
+            color=colour,
+            linestyle=dashes,
+            linewidth=1.8,
+            marker=marker,
+            markersize=4.5,
+            markevery=every,
+            markeredgewidth=0,
+        )
+
+
+def _draw_levels(axis: Axes, summary: pd.DataFrame, prevalence: float) -> None:
+    """The baselines and the prevalence as horizontal lines."""
+    scores = dict(zip(summary["algorithm"], summary["average_precision"], strict=True))
+    levels = [(scores.get("centralised", np.nan), _INK, "--"), (scores.get("local_only", np.nan), _INK, ":")]
+    for level, colour, dashes in [*levels, (prevalence, _GREY, "-.")]:
+        if math.isfinite(level):
+            axis.axhline(level, color=colour, linestyle=dashes, linewidth=1.4, zorder=1.5)
+
+
+def _scale(axes: np.ndarray, curves: pd.DataFrame, summary: pd.DataFrame) -> None:
+    """Limits and scales, chosen from the means: one wide interval must not flatten every curve."""
+    means = curves["mean"][curves["mean"] > 0]
+    if len(means) and means.max() > _LOG_RATIO * means.min():
+        axes[0, 0].set_yscale("log")
+        axes[0, 0].set_ylim(0.7 * means.min(), min(1.0, 1.6 * means.max()))
+    else:
+        levels = [means.max(), summary["average_precision"].max()]
+        top = max([level for level in levels if math.isfinite(level)], default=1.0)
+        bands = curves["high"][curves["high"] <= 1.3 * top]
+        axes[0, 0].set_ylim(0, min(1.02, max(1.06 * top, 1.03 * bands.max() if len(bands) else 0)))
+    totals = curves.groupby("algorithm")["mb"].max()
+    wide = len(totals) > 1 and totals.min() > 0 and totals.max() > _MB_LOG_RATIO * totals.min()
+    for axis in axes[0]:
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+        axis.set_xlim(0, 1.03 * curves["round"].max())
+    for axis in axes[1]:
+        axis.set_xscale("log" if wide else "linear")
+        if not wide:
+            axis.set_xlim(0, 1.03 * totals.max())
+
+
+def _label(figure: Figure, axes: np.ndarray, rounds: pd.DataFrame) -> None:
+    """Titles, axis names, units."""
+    seeds, clients = rounds["seed"].nunique(), rounds["num_clients"].max()
+    figure.suptitle(
+        "Average precision of the global model on the pooled test rows\n"
+        f"mean over {plural(seeds, 'seed')}, band: 95 % t interval; {plural(clients, 'bank')}",
+        fontsize=12,
+        color=_INK,
+    )
+    for axis in axes[0]:
+        axis.set_xlabel("communication round", fontsize=9)
+    for axis in axes[1]:
+        axis.set_xlabel("total traffic up and down [MB = 10⁶ bytes]", fontsize=9)
+    for axis in axes[:, 0] if axes.shape[1] > 1 else axes[:1, 0]:
+        axis.set_ylabel("average precision (PR-AUC)", fontsize=9)
+
+
+def _legend(figure: Figure, result: Any, summary: pd.DataFrame, styles: dict[str, tuple]) -> None:
+    """One legend below the panels, where it covers no data."""
+    choices = num_choices(result.rounds)
+    names = dict(zip(summary["algorithm"], setting_names(summary), strict=True))
+    handles = [
+        _handle(names[algorithm], colour, dashes, choices[algorithm], marker)
+        for algorithm, (colour, dashes, marker) in styles.items()
+    ]
+    finite = set(summary["algorithm"][summary["average_precision"].notna()])
+    if "centralised" in finite:
+        handles.append(_handle("Centralised (all rows in one place)", _INK, "--", choices["centralised"]))
+    if "local_only" in finite:
+        handles.append(_handle("Local only (mean of banks' own models)", _INK, ":", choices["local_only"]))
+    prevalence = facts.prevalence(result.manifest)
+    if math.isfinite(prevalence):
+        handles.append(_handle(f"Prevalence {prevalence:.3g} (random ranking)", _GREY, "-.", 1))
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=min(3, len(handles)),
+        frameon=False,
+        fontsize=9,
+        handlelength=3.4,
+    )
+
+
+def _handle(name: str, colour: str, dashes: Any, num_choices: int, marker: str = "") -> Line2D:
+    """A legend entry, which says when it is the best of several."""
+    label = f"{name}, best of {num_choices}" if num_choices > 1 else name
+    return Line2D([], [], color=colour, linestyle=dashes, marker=marker, markersize=4.5, linewidth=1.8, label=label)
+
+
+def _share_tables(panel: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Shares of rows and of frauds, ``[seeds, banks]``, banks from large to small within a seed."""
+    ordered = panel.sort_values(["seed", "num_examples", "client"], ascending=[True, False, True], kind="stable")
+    ordered = ordered.assign(rank=ordered.groupby("seed").cumcount() + 1)
+    tables = [ordered.pivot(index="seed", columns="rank", values=name) for name in ("num_examples", "num_positives")]
+    rows, frauds = (table.div(table.sum(axis=1), axis=0) for table in tables)
+    return rows, frauds
+
+
+def _largest_share(partitions: pd.DataFrame) -> float:
+    """The end of the colour scale: 1, or the largest share if all are small because there are many banks."""
+    groups = partitions.groupby(["alpha", "seed"], dropna=False)[["num_examples", "num_positives"]]
+    largest = (groups.max() / groups.sum()).max().max()
+    return 1.0 if largest > 0.5 else float(largest)
+
+
+def _draw_shares(axis: Axes, shares: pd.DataFrame, colours: str, top: float) -> Any:
+    """One panel of shares, with numbers in the cells as long as they fit."""
+    image = axis.imshow(shares.to_numpy(), cmap=colours, vmin=0, vmax=top, aspect="auto", interpolation="nearest")
+    for set_ticks, labels in ((axis.set_xticks, shares.columns), (axis.set_yticks, shares.index)):
+        every = math.ceil(len(labels) / 12)
+        set_ticks(range(0, len(labels), every), labels[::every], fontsize=8)
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    if shares.shape[1] > 5 or shares.shape[0] > 20:
+        return image
+    for (row, column), share in np.ndenumerate(shares.to_numpy()):
+        if share > 0:
+            colour = "white" if share > 0.6 * top else _INK
+            axis.text(column, row, _share_text(share), ha="center", va="center", fontsize=7.5, color=colour)
+    return image
+
+
+def _share_text(share: float) -> str:
+    """A share in percent, small ones with one digit that is not zero."""
+    return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.1g} %"
+
+
+def _mark_zeros(axis: Axes, shares: pd.DataFrame) -> None:
+    """A cross in each cell of a bank without fraud."""
+    rows, columns = np.nonzero(shares.to_numpy() == 0)
+    axis.scatter(columns, rows, marker="x", s=18 if shares.shape[1] <= 20 else 4, color=_INK, linewidths=0.9)
+
+
+def _label_shares(figure: Figure, axes: np.ndarray, images: list) -> None:
+    """Titles and the two colour bars."""
+    figure.suptitle("Who holds the training rows and the frauds", fontsize=12, color=_INK)
+    names = ("share of all training rows", "share of all frauds (cross: none)")
+    for line, image, name in zip(axes, images, names, strict=True):
+        line[0].set_ylabel("seed", fontsize=9)
+        bar = figure.colorbar(
+            image, ax=list(line), format=PercentFormatter(1.0, decimals=0, symbol=" %"), aspect=14, pad=0.015
+        )
+        bar.set_label(name, fontsize=9)
+        bar.ax.tick_params(labelsize=8)
+        bar.outline.set_visible(False)

@@ -1,0 +1,483 @@
+"""Tidy tables from the rounds, banks and partitions of a sweep. Pure pandas: no files, no clocks, no plots.
+
+The rules, the same in every table:
+
+* A setting that diverged is left out of means, intervals and pairs, and counted in a column beside them.
+* A score that is not finite (a one-class test set has no average precision) is left out and counted, never 0 or 0.5.
+* Intervals are 95 % Student t intervals of the mean over seeds; one seed has a mean and no interval (NaN bounds).
+* NaN is a value of a key: a natural partition has no ``alpha`` and FedAvg no ``mu``, and neither row is dropped.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy.special import stdtrit
+
+SCORES = {"average_precision": 1, "roc_auc": 1, "log_loss": -1}
+"""The scores, and whether more (1) or less (-1) is better."""
+
+BASELINES = ("centralised", "local_only")
+HYPERPARAMETERS = ("num_clients", "client_lr", "mu", "num_epochs")
+SETTING_KEYS = ("algorithm", "alpha", *HYPERPARAMETERS)
+BANK_KEYS = ("algorithm", "alpha", "client_lr", "mu", "num_epochs")
+
+_LISTED_FIRST = ("fedavg", "fedprox", "scaffold")
+_UNIT = ["setting", "alpha"]
+_CONFIDENCE = 0.95
+_BYTES_PER_MB = 1e6
+
+
+class Interval(NamedTuple):
+    """A mean and its 95 % t interval.
+
+    Attributes:
+      mean: mean of the finite values; NaN if there are none.
+      low: lower bound; NaN for fewer than two values.
+      high: upper bound; NaN for fewer than two values.
+      n: how many finite values there were.
+      num_dropped: how many values were left out because they are not finite.
+    """
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    num_dropped: int
+
+
+def mean_interval(values: Float[np.ndarray, " seeds"] | pd.Series | list | tuple) -> Interval:
+    r"""Mean over seeds with a 95 % Student t interval, ``mean ± t_{0.975, n-1} s / sqrt(n)``.
+
+    Args:
+      values: one number per seed; values that are not finite are dropped and counted.
+
+    Returns: an ``Interval``; its bounds are NaN for ``n < 2``, its mean is NaN for ``n = 0``.
+
+    Example:
+      >>> [round(float(x), 3) for x in mean_interval([1.0, 2.0, 3.0])]
+      [2.0, -0.484, 4.484, 3.0, 0.0]
+    """
+    given = np.asarray(values, dtype=np.float64)
+    kept = given[np.isfinite(given)]
+    n = int(kept.size)
+    if n == 0:
+        return Interval(np.nan, np.nan, np.nan, 0, int(given.size))
+    mean = float(kept.mean())
+    half = np.nan
+    if n > 1:
+        half = float(stdtrit(n - 1, (1 + _CONFIDENCE) / 2) * kept.std(ddof=1) / np.sqrt(n))
+    return Interval(mean, mean - half, mean + half, n, int(given.size) - n)
+
+
+def final_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
+    """One row per setting: its last round, with what its rounds add up to.
+
+    Args:
+      rounds: one row per setting and round.
+
+    Returns: the last round's columns, where ``bytes_down`` and ``bytes_up`` are now totals over the rounds, ``drift``
+      the mean over the rounds that were not skipped, ``delta_norm_max`` the largest client step of any round,
+      ``num_rejected`` the sum, and ``num_skipped`` the number of skipped rounds. A centralised setting without alpha
+      stands for every partition of its seed, so it appears once for each alpha of the federated settings.
+
+    Raises: ValueError if two settings are the same up to their number: they would count as two seeds.
+    """
+    ordered = in_order(rounds)
+    moved = ordered.assign(drift=ordered["drift"].where(~ordered["skipped"].astype(bool)))
+    totals = moved.groupby(_UNIT, dropna=False, as_index=False).agg(
+        bytes_down=("bytes_down", "sum"),
+        bytes_up=("bytes_up", "sum"),
+        drift=("drift", "mean"),
+        delta_norm_max=("delta_norm_max", "max"),
+        num_rejected=("num_rejected", "sum"),
+        num_skipped=("skipped", "sum"),
+    )
+    last = ordered.drop_duplicates(_UNIT, keep="last")
+    kept = [name for name in last.columns if name in _UNIT or name not in totals.columns]
+    final = _spread_centralised(last[kept].merge(totals, on=_UNIT))
+    _require_unique(final, [*SETTING_KEYS, "seed"])
+    return final
+
+
+def in_order(rounds: pd.DataFrame) -> pd.DataFrame:
+    """The rounds of each setting one after the other, with ``mb``, the megabytes up and down so far.
+
+    A centralised setting may stand in the table once for each alpha, so a setting is told by its number and alpha.
+    """
+    ordered = rounds.sort_values([*_UNIT, "round"], kind="stable").reset_index(drop=True)
+    total = ordered.assign(mb=ordered["bytes_down"] + ordered["bytes_up"])
+    return ordered.assign(mb=total.groupby(_UNIT, dropna=False)["mb"].cumsum() / _BYTES_PER_MB)
+
+
+def summarise(rounds: pd.DataFrame) -> pd.DataFrame:
+    """One row per algorithm, alpha and hyperparameters: the final round, over seeds.
+
+    Args:
+      rounds: one row per setting and round.
+
+    Returns: the keys; ``num_rounds``; ``num_seeds``, ``num_diverged`` and ``num_used`` (seeds in the mean of the
+      average precision); each score with ``_low`` and ``_high``; ``mb_down``, ``mb_up``, ``mb_total`` (1e6 bytes, all
+      clients and rounds, mean over all seeds: a diverged run was paid for too); ``relative_mb`` (bytes over those of
+      FedAvg at the same alpha, seed, clients, rate and epochs; NaN without such a partner); ``drift`` (mean over
+      rounds and seeds) and ``delta_norm_max`` (largest client step of any round and seed that did not diverge).
+    """
+    final = final_rounds(rounds).rename(columns={"round": "num_rounds"})
+    final["reference_bytes"] = _reference_bytes(final, "fedavg")
+    return _ordered([_summary_row(key, group) for key, group in _groups(final, SETTING_KEYS)])
+
+
+def paired_differences(
+    rounds: pd.DataFrame,
+    reference: str = "fedavg",
+    metric: str = "average_precision",
+    match: tuple[str, ...] = ("client_lr", "num_epochs"),
+) -> pd.DataFrame:
+    """How far each algorithm is from a reference on the same partition, start, cohorts and batches.
+
+    A pair shares alpha, seed, number of clients and the columns in ``match``. A pair in which either side diverged or
+    has no score is excluded and counted.
+
+    Args:
+      rounds: one row per setting and round.
+      reference: the algorithm to compare with; a baseline may be one.
+      metric: one of ``SCORES``.
+      match: the hyperparameters that both sides must share. An empty tuple compares each algorithm's own choice, which
+        needs ``rounds`` to hold one choice per algorithm (see ``best_settings``).
+
+    Returns: one row per algorithm other than the reference, alpha and hyperparameters: ``difference`` (this minus
+      reference) with ``_low`` and ``_high``, ``num_pairs``, ``wins`` (pairs in which this one is strictly better),
+      ``num_excluded``, ``num_unpaired`` (settings without a partner). Empty if the reference is not there.
+
+    Raises: ValueError for an unknown metric, or if the reference has several settings to pair with.
+    """
+    if metric not in SCORES:
+        raise ValueError(f"`metric` must be one of {', '.join(SCORES)}, got {metric!r}.")
+    final = final_rounds(rounds)
+    pairs = _with_partner(final, reference, match, [metric, "diverged", "setting"])
+    pairs = pairs[pairs["algorithm"] != reference]
+    pairs = pairs.assign(difference=pairs[metric] - pairs[f"{metric}_partner"])
+    if (final["algorithm"] == reference).sum() == 0:
+        pairs = pairs.iloc[:0]
+    rows = [_pair_row(key, group, SCORES[metric]) for key, group in _groups(pairs, SETTING_KEYS)]
+    return _ordered(rows, _PAIR_COLUMNS)
+
+
+def best_settings(rounds: pd.DataFrame) -> pd.DataFrame:
+    """The rounds of each algorithm's best hyperparameters: one choice per algorithm, for all its alphas.
+
+    Best is the highest final average precision, averaged over seeds and alphas; for this choice alone a setting that
+    diverged or has no score counts as 0, so that a choice that survives one seed in ten does not win. The choice looks
+    at the same test rows that the scores come from, so the score of the best of many is optimistic.
+
+    Args:
+      rounds: one row per setting and round.
+
+    Returns: the chosen rows of ``rounds``, in their order.
+    """
+    final = final_rounds(rounds)
+    usable = ~final["diverged"].astype(bool) & np.isfinite(final["average_precision"])
+    final["worth"] = final["average_precision"].where(usable, 0.0)
+    chosen = []
+    for _, group in _groups(final, ("algorithm",)):
+        candidates = list(_groups(group, HYPERPARAMETERS))
+        worths = [candidate["worth"].mean() for _, candidate in candidates]
+        chosen.extend(candidates[int(np.argmax(worths))][1]["setting"])
+    return rounds[rounds["setting"].isin(chosen)]
+
+
+def num_choices(rounds: pd.DataFrame) -> dict[str, int]:
+    """How many combinations of hyperparameters each algorithm was run with."""
+    combinations = rounds[["algorithm", *HYPERPARAMETERS]].drop_duplicates()
+    return {name: int(count) for name, count in combinations["algorithm"].value_counts().items()}
+
+
+def score_targets(rounds: pd.DataFrame, share: float = 0.95, reference: str = "fedavg") -> pd.DataFrame:
+    """The score that ``cost_to_target`` waits for: a share of the reference's final mean average precision.
+
+    Args:
+      rounds: one row per setting and round.
+      share: the fraction of the reference's score, in (0, 1].
+      reference: the algorithm that sets the target; of several hyperparameters the one with the highest mean counts.
+
+    Returns: columns ``alpha, num_clients, target``, a row for each alpha at which the reference has a score.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"`share` must be in (0, 1], got {share}.")
+    table = summarise(rounds)
+    table = table[(table["algorithm"] == reference) & table["average_precision"].notna()]
+    best = table.groupby(["alpha", "num_clients"], dropna=False, as_index=False)["average_precision"].max()
+    best["target"] = share * best["average_precision"]
+    return best[["alpha", "num_clients", "target"]]
+
+
+def cost_to_target(rounds: pd.DataFrame, share: float = 0.95, reference: str = "fedavg") -> pd.DataFrame:
+    """Rounds and megabytes until the pooled average precision first reaches a target (baselines left out).
+
+    The target of an alpha is ``share`` times the reference's final mean average precision there. ``rounds_to_target``
+    and ``mb_to_target`` are medians over **all** seeds, where a seed that never reached the target (or diverged) counts
+    as infinite: the number by which half of the seeds had reached it, infinite if fewer did. A mean over the seeds that
+    got there would favour an algorithm that rarely does.
+
+    Returns: the keys, ``target``, ``num_seeds``, ``num_reached``, ``rounds_to_target``, ``mb_to_target``.
+    """
+    federated = rounds[~rounds["algorithm"].isin(BASELINES)]
+    targets = score_targets(rounds, share, reference)
+    merged = in_order(federated).merge(targets, on=["alpha", "num_clients"], how="inner")
+    rows = [_target_row(key, group) for key, group in _groups(merged, SETTING_KEYS)]
+    return _ordered(rows, [*SETTING_KEYS, *_TARGET_COLUMNS])
+
+
+def bank_table(banks: pd.DataFrame, diverged: Collection[int] = ()) -> pd.DataFrame:
+    """What each bank gets, by rank of size: bank 1 is the largest of its federation.
+
+    Under a Dirichlet partition client 0 of one seed has nothing to do with client 0 of the next; the largest bank of
+    each seed does compare. A bank whose test rows have one class has no score: it is left out and counted.
+
+    Args:
+      banks: one row per setting and client after the final round.
+      diverged: numbers of the settings to leave out.
+
+    Returns: one row per algorithm, alpha, hyperparameters and ``bank_rank``: ``num_seeds``, ``num_defined`` (seeds in
+      which this bank's score is defined), means of ``num_train`` and ``num_train_positives``, ``average_precision``
+      (mean over defined), and against the bank's own model alone (``local_only``): ``difference`` with ``_low`` and
+      ``_high``, ``num_pairs``, ``wins``.
+    """
+    kept = _banks_beside_local(banks, diverged)
+    rows = [_bank_row(key, group) for key, group in _groups(kept, (*BANK_KEYS, "bank_rank"))]
+    return _ordered(rows, [*BANK_KEYS, *_BANK_COLUMNS])
+
+
+def bank_summary(banks: pd.DataFrame, diverged: Collection[int] = ()) -> pd.DataFrame:
+    """All banks of an algorithm in one row: the mean of per-bank scores, and how many banks gain.
+
+    The mean of per-bank average precisions is another number than the pooled average precision: never compare the two.
+
+    Args:
+      banks: one row per setting and client after the final round.
+      diverged: numbers of the settings to leave out.
+
+    Returns: one row per algorithm, alpha and hyperparameters: ``average_precision`` with ``_low`` and ``_high`` (per
+      seed the mean over the banks with a score, then over seeds), ``num_defined`` of ``num_banks`` (banks x seeds), and
+      ``num_better`` of ``num_compared`` (banks whose score is above that of their own model).
+    """
+    kept = _banks_beside_local(banks, diverged)
+    return _ordered([_bank_summary_row(key, group) for key, group in _groups(kept, BANK_KEYS)])
+
+
+def partition_table(partitions: pd.DataFrame) -> pd.DataFrame:
+    """One row per alpha: how uneven the banks are, over banks and seeds.
+
+    Args:
+      partitions: one row per alpha, seed and client.
+
+    Returns: ``alpha, num_seeds, num_banks`` (banks x seeds), mean, ``_min`` and ``_max`` of ``num_examples``,
+      ``num_positives``, ``kl`` and ``tvd``, ``num_without_fraud`` (banks with rows and no fraud) and ``num_empty``.
+    """
+    return pd.DataFrame([_partition_row(key[0], group) for key, group in _groups(partitions, ("alpha",))])
+
+
+def diverged_settings(rounds: pd.DataFrame) -> pd.DataFrame:
+    """The settings that diverged, by name: one row each, with their keys and seed."""
+    last = rounds.drop_duplicates("setting", keep="last").sort_values("setting", kind="stable")
+    return last[last["diverged"].astype(bool)][["setting", *SETTING_KEYS, "seed"]].reset_index(drop=True)
+
+
+_PAIR_COLUMNS = [
+    *SETTING_KEYS,
+    *("difference", "difference_low", "difference_high", "num_pairs", "wins", "num_excluded", "num_unpaired"),
+]
+_TARGET_COLUMNS = ("target", "num_seeds", "num_reached", "rounds_to_target", "mb_to_target")
+_BANK_COLUMNS = (
+    *("bank_rank", "num_seeds", "num_defined", "num_train", "num_train_positives", "average_precision"),
+    *("difference", "difference_low", "difference_high", "num_pairs", "wins"),
+)
+
+
+def _groups(frame: pd.DataFrame, keys: tuple[str, ...]) -> Iterator[tuple[tuple, pd.DataFrame]]:
+    """Groups in sorted order of their keys; NaN is a key like any other, and comes last."""
+    yield from frame.groupby(list(keys), dropna=False, sort=True)
+
+
+def _require_unique(final: pd.DataFrame, keys: list[str]) -> None:
+    """Refuse two settings that nothing but their number tells apart."""
+    twins = final["setting"][final.duplicated(keys, keep=False)]
+    if len(twins):
+        raise ValueError(
+            f"{len(twins)} settings (such as {', '.join(map(str, twins.iloc[:4]))}) share all of {', '.join(keys)} "
+            "with another and would count as further seeds. Drop the copies, or give each its own seed."
+        )
+
+
+def _spread_centralised(final: pd.DataFrame) -> pd.DataFrame:
+    """Centralised rows once for each alpha: one bank that holds every row does not depend on the partition."""
+    spread = (final["algorithm"] == "centralised") & final["alpha"].isna()
+    partitions = final[final["algorithm"] != "centralised"][["alpha", "num_clients"]].drop_duplicates()
+    if not spread.any() or partitions.empty:
+        return final.reset_index(drop=True)
+    copies = final[spread].drop(columns=["alpha", "num_clients"]).merge(partitions, how="cross")
+    return pd.concat([final[~spread], copies[final.columns]], ignore_index=True)
+
+
+def _ordered(rows: list[dict], columns: Collection[str] = ()) -> pd.DataFrame:
+    """A frame of rows by alpha, then FedAvg, FedProx, SCAFFOLD, the other algorithms, the baselines."""
+    if not rows:
+        return pd.DataFrame(columns=list(columns))
+    frame = pd.DataFrame(rows)
+    place = frame["algorithm"].map(_place)
+    keys = [name for name in (*HYPERPARAMETERS, "bank_rank") if name in frame.columns]
+    ordered = frame.assign(_place=place).sort_values(["alpha", "_place", "algorithm", *keys], kind="stable")
+    return ordered.drop(columns="_place").reset_index(drop=True)
+
+
+def _place(algorithm: str) -> int:
+    """Where an algorithm stands in every table."""
+    if algorithm in _LISTED_FIRST:
+        return _LISTED_FIRST.index(algorithm)
+    return len(_LISTED_FIRST) + (1 + BASELINES.index(algorithm) if algorithm in BASELINES else 0)
+
+
+def _with_bounds(name: str, interval: Interval) -> dict[str, float]:
+    """The three columns of a mean."""
+    return {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+def _with_partner(final: pd.DataFrame, reference: str, match: tuple[str, ...], values: list[str]) -> pd.DataFrame:
+    """Each setting beside the reference's setting of the same data: ``values`` again, with suffix ``_partner``."""
+    shared = ["alpha", "num_clients", "seed", *match]
+    partner = final[final["algorithm"] == reference][[*shared, *values]]
+    if partner.duplicated(shared).any():
+        raise ValueError(
+            f"`reference` {reference!r} has several settings with the same {', '.join(shared)}, so pairs are "
+            "ambiguous. Keep one (`best_settings`), or match on more columns."
+        )
+    return final.merge(partner, on=shared, how="left", suffixes=("", "_partner"))
+
+
+def _reference_bytes(final: pd.DataFrame, reference: str) -> pd.Series:
+    """Total bytes of the reference's partner of each setting; NaN without one, or where a pair is ambiguous."""
+    shared = ["alpha", "num_clients", "seed", "client_lr", "num_epochs"]
+    partner = final[final["algorithm"] == reference]
+    partner = partner[~partner.duplicated(shared, keep=False)]
+    total = partner.assign(total=partner["bytes_down"] + partner["bytes_up"])[[*shared, "total"]]
+    return final[shared].merge(total, on=shared, how="left")["total"]
+
+
+def _summary_row(key: tuple, group: pd.DataFrame) -> dict:
+    """One line of ``summarise``."""
+    used = group[~group["diverged"].astype(bool)]
+    row = dict(zip(SETTING_KEYS, key, strict=True))
+    row["num_rounds"] = int(group["num_rounds"].max())
+    row["num_seeds"] = len(group)
+    row["num_diverged"] = len(group) - len(used)
+    row["num_used"] = mean_interval(used["average_precision"]).n
+    for score in SCORES:
+        row |= _with_bounds(score, mean_interval(used[score]))
+    row |= _cost_columns(group)
+    row["drift"] = mean_interval(used["drift"]).mean
+    row["delta_norm_max"] = float(used["delta_norm_max"].max())
+    return row
+
+
+def _cost_columns(group: pd.DataFrame) -> dict[str, float]:
+    """Megabytes per setting, and the ratio of whole bytes to the reference's."""
+    total = group["bytes_down"] + group["bytes_up"]
+    paired = group["reference_bytes"].notna()
+    reference = group["reference_bytes"][paired].sum()
+    return {
+        "mb_down": float(group["bytes_down"].mean() / _BYTES_PER_MB),
+        "mb_up": float(group["bytes_up"].mean() / _BYTES_PER_MB),
+        "mb_total": float(total.mean() / _BYTES_PER_MB),
+        "relative_mb": float(total[paired].sum() / reference) if reference > 0 else np.nan,
+    }
+
+
+def _pair_row(key: tuple, group: pd.DataFrame, sign: int) -> dict:
+    """One line of ``paired_differences``."""
+    paired = group["setting_partner"].notna()
+    diverged = group["diverged"].astype(bool) | group["diverged_partner"].eq(True)
+    used = group["difference"][paired & ~diverged & np.isfinite(group["difference"])]
+    row = dict(zip(SETTING_KEYS, key, strict=True)) | _with_bounds("difference", mean_interval(used))
+    row["num_pairs"] = len(used)
+    row["wins"] = int((sign * used > 0).sum())
+    row["num_excluded"] = int(paired.sum()) - len(used)
+    row["num_unpaired"] = int((~paired).sum())
+    return row
+
+
+def _target_row(key: tuple, group: pd.DataFrame) -> dict:
+    """One line of ``cost_to_target``."""
+    reached = group[(group["average_precision"] >= group["target"]) & ~group["diverged"].astype(bool)]
+    first = reached.drop_duplicates("setting")
+    num_seeds = group["setting"].nunique()
+    row = dict(zip(SETTING_KEYS, key, strict=True))
+    row["target"] = float(group["target"].iloc[0])
+    row["num_seeds"] = num_seeds
+    row["num_reached"] = len(first)
+    row["rounds_to_target"] = _reached_by_half(first["round"], num_seeds)
+    row["mb_to_target"] = _reached_by_half(first["mb"], num_seeds)
+    return row
+
+
+def _reached_by_half(values: pd.Series, num_seeds: int) -> float:
+    """The smallest value by which at least half of all seeds are there; infinite if fewer ever are."""
+    half = (num_seeds + 1) // 2
+    return float(np.sort(values.to_numpy())[half - 1]) if len(values) >= half else np.inf
+
+
+def _banks_beside_local(banks: pd.DataFrame, diverged: Collection[int]) -> pd.DataFrame:
+    """The banks of settings that did not diverge, ranked by size, each beside its own model's score."""
+    kept = banks[~banks["setting"].isin(list(diverged))]
+    kept = kept.sort_values([*_UNIT, "num_train", "client"], ascending=[True, True, False, True], kind="stable")
+    kept = kept.assign(bank_rank=kept.groupby(_UNIT, dropna=False).cumcount() + 1)
+    shared = ["alpha", "seed", "client_lr", "num_epochs", "client"]
+    local = kept[kept["algorithm"] == "local_only"].drop_duplicates(shared)
+    local = local[[*shared, "average_precision"]].rename(columns={"average_precision": "local"})
+    return kept.merge(local, on=shared, how="left")
+
+
+def _compared(group: pd.DataFrame) -> pd.Series:
+    """Score minus own model's score, for the banks in which both are defined."""
+    difference = group["average_precision"] - group["local"]
+    return difference[np.isfinite(difference)]
+
+
+def _bank_row(key: tuple, group: pd.DataFrame) -> dict:
+    """One line of ``bank_table``."""
+    score, difference = mean_interval(group["average_precision"]), _compared(group)
+    row = dict(zip((*BANK_KEYS, "bank_rank"), key, strict=True))
+    row["num_seeds"] = len(group)
+    row["num_defined"] = score.n
+    row["num_train"] = float(group["num_train"].mean())
+    row["num_train_positives"] = float(group["num_train_positives"].mean())
+    row["average_precision"] = score.mean
+    row |= _with_bounds("difference", mean_interval(difference))
+    row["num_pairs"] = len(difference)
+    row["wins"] = int((difference > 0).sum())
+    return row
+
+
+def _bank_summary_row(key: tuple, group: pd.DataFrame) -> dict:
+    """One line of ``bank_summary``."""
+    score = group["average_precision"]
+    per_seed = score.where(np.isfinite(score)).groupby(group["setting"]).mean()
+    difference = _compared(group)
+    row = dict(zip(BANK_KEYS, key, strict=True)) | _with_bounds("average_precision", mean_interval(per_seed))
+    row["num_banks"] = len(group)
+    row["num_defined"] = int(np.isfinite(score).sum())
+    row["num_compared"] = len(difference)
+    row["num_better"] = int((difference > 0).sum())
+    return row
+
+
+def _partition_row(alpha: float, group: pd.DataFrame) -> dict:
+    """One line of ``partition_table``."""
+    row = {"alpha": alpha, "num_seeds": group["seed"].nunique(), "num_banks": len(group)}
+    for name in ("num_examples", "num_positives", "kl", "tvd"):
+        values = group[name]
+        row |= {name: float(values.mean()), f"{name}_min": values.min(), f"{name}_max": values.max()}
+    row["num_without_fraud"] = int(((group["num_positives"] == 0) & (group["num_examples"] > 0)).sum())
+    row["num_empty"] = int((group["num_examples"] == 0).sum())
+    return row

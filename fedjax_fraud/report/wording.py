@@ -1,0 +1,107 @@
+"""What things are called and how numbers are written, the same in the dossier, the figures and the terminal."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from .tables import HYPERPARAMETERS
+
+DASH = "—"
+
+_ALGORITHMS = {
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "scaffold": "SCAFFOLD",
+    "scaffold_option1": "SCAFFOLD, option I",
+    "scaffold_weighted": "SCAFFOLD, weighted",
+    "fednova": "FedNova",
+    "feddyn": "FedDyn",
+    "fedadam": "FedAdam",
+    "fedyogi": "FedYogi",
+    "fedadagrad": "FedAdagrad",
+    "ditto": "Ditto",
+    "centralised": "Centralised",
+    "local_only": "Local only",
+}
+_SYMBOLS = {"num_clients": "clients", "client_lr": "lr", "mu": "mu", "num_epochs": "epochs"}
+
+
+def algorithm_name(algorithm: str) -> str:
+    """How an algorithm is written, ``fedavg`` -> FedAvg; an unknown name stays as it is."""
+    return _ALGORITHMS.get(algorithm, algorithm)
+
+
+def alpha_name(alpha: float) -> str:
+    """An alpha as text; NaN is a partition that has none (natural or IID)."""
+    return "none" if math.isnan(alpha) else f"{alpha:g}"
+
+
+def skew_regime(alpha: float) -> str:
+    """The skew that an alpha stands for, in words. The borders are a convention for readers, not a theorem."""
+    if math.isnan(alpha):
+        return "partition without alpha (natural or IID)"
+    names = ((0.1, "pathological extreme skew"), (0.5, "moderate consortium skew"), (1.0, "mild statistical skew"))
+    return next((name for bound, name in names if alpha <= bound * (1 + 1e-6)), "close to IID")
+
+
+def setting_names(frame: pd.DataFrame) -> list[str]:
+    """A name for each row: the algorithm, and those hyperparameters that the table varies (mu always).
+
+    Args:
+      frame: has ``algorithm`` and any of the hyperparameters.
+
+    Example:
+      >>> setting_names(pd.DataFrame({"algorithm": ["fedprox"], "mu": [0.01], "client_lr": [0.1]}))
+      ['FedProx (mu 0.01)']
+    """
+    present = [name for name in HYPERPARAMETERS if name in frame.columns]
+    shown = [name for name in present if name == "mu" or frame[name].dropna().nunique() > 1]
+    return [_setting_name(row, shown) for row in frame.to_dict("records")]
+
+
+def _setting_name(row: dict, shown: Sequence[str]) -> str:
+    """One name, ``FedProx (mu 0.01, lr 0.1)``."""
+    values = [f"{_SYMBOLS[name]} {row[name]:g}" for name in shown if not math.isnan(row[name])]
+    name = algorithm_name(row["algorithm"])
+    return f"{name} ({', '.join(values)})" if values else name
+
+
+def number(value: float | np.number, digits: int = 4, sign: bool = False) -> str:
+    """A number with fixed decimals, a dash if it is undefined."""
+    if not math.isfinite(value):
+        return DASH
+    return f"{value:{'+' if sign else ''}.{digits}f}"
+
+
+def quantity(value: float | np.number) -> str:
+    """A number with four significant digits, for values that may be very small or large; a dash if undefined."""
+    if not math.isfinite(value):
+        return DASH
+    if 1000 <= abs(value) < 1e9:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def interval(row: dict | pd.Series, name: str, digits: int = 4, sign: bool = False) -> str:
+    """A mean with its interval, ``0.2776 [0.2512, 0.3040]``; without bounds the mean alone."""
+    mean, low, high = (number(row[f"{name}{end}"], digits, sign) for end in ("", "_low", "_high"))
+    return mean if DASH in (low, high) else f"{mean} [{low}, {high}]"
+
+
+def plural(count: int | np.integer, noun: str, many: str = "") -> str:
+    """A count with its noun, ``1 bank``, ``3 banks``, ``1,200 rows``."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first column is text, the others stand at the right."""
+    rule = [":---", *["---:"] * (len(headers) - 1)]
+    lines = [headers, rule, *rows]
+    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """Text that cannot break out of its cell."""
+    return str(text).replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,176 @@
+"""The report as a whole, on a small made-up result; the tables, the files and the pictures have their own tests."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+ALGORITHMS = ("fedavg", "fedprox", "scaffold")
+GAINS = {"fedavg": 0.0, "fedprox": 0.02, "scaffold": -0.01, "centralised": 0.1, "local_only": -0.15}
+MODEL_BYTES = 11_524
+
+
+class FakeResult(NamedTuple):
+    """The attributes of a sweep's result that a report reads."""
+
+    rounds: pd.DataFrame
+    banks: pd.DataFrame
+    partitions: pd.DataFrame
+    manifest: dict
+
+
+def fake_result(
+    *,
+    alphas=(0.1, 0.5, 1.0),
+    algorithms=ALGORITHMS,
+    mus=(0.01,),
+    num_seeds=4,
+    num_clients=3,
+    num_rounds=5,
+    baselines=True,
+    diverged=(),
+    features="known_before",
+) -> FakeResult:
+    """A made-up result with the columns of a sweep. ``diverged`` names (algorithm, alpha, seed)."""
+    rng = np.random.default_rng(0)
+    names = [*algorithms, *(("centralised", "local_only") if baselines else ())]
+    settings = [
+        (algorithm, alpha, seed, mu)
+        for algorithm in names
+        for mu in (mus if algorithm == "fedprox" else (np.nan,))
+        for alpha in alphas
+        for seed in range(num_seeds)
+    ]
+    partitions = pd.concat([_partition(rng, alpha, seed, num_clients) for alpha in alphas for seed in range(num_seeds)])
+    rounds = [_rounds(rng, i, *setting, num_clients, num_rounds, diverged) for i, setting in enumerate(settings)]
+    banks = [_banks(rng, i, *setting, partitions) for i, setting in enumerate(settings)]
+    return FakeResult(
+        pd.concat(rounds, ignore_index=True),
+        pd.concat(banks, ignore_index=True),
+        partitions.reset_index(drop=True),
+        fake_manifest(alphas, names, num_seeds, num_clients, num_rounds, features),
+    )
+
+
+def fake_manifest(alphas, algorithms, num_seeds, num_clients, num_rounds, features) -> dict:
+    """A manifest as a sweep makes it, NumPy scalars, tuples and NaN included."""
+    return {
+        "config": {
+            "algorithms": tuple(name for name in algorithms if name in ALGORITHMS),
+            "alphas": np.array(alphas),
+            "seeds": list(range(num_seeds)),
+            "num_clients": num_clients,
+            "num_rounds": np.int64(num_rounds),
+            "num_epochs": [1],
+            "batch_size": 64,
+            "client_lr": [0.05],
+            "mu": [0.01],
+            "participation": 1.0,
+            "partition_kind": "natural" if np.isnan(alphas).any() else "labels",
+            "features": features,
+        },
+        "data": {
+            "source": "paysim_like(60000, seed=0)",
+            "sha256": "ab" * 32,
+            "train": {"num_rows": 48_000, "num_positives": 384, "prevalence": 0.008, "time_range": [1, 600]},
+            "test": {"num_rows": 12_000, "num_positives": 120, "prevalence": np.float32(0.01), "time_range": None},
+            "num_features": 3,
+            "features": ("amount_log", "hour_sin", "type=TRANSFER"),
+            "account_overlap": {
+                "origin": {"num_accounts_on_both_sides": 3, "share_of_test_rows": 0.0021},
+                "any": {"num_accounts_on_both_sides": 812, "share_of_test_rows": 0.31},
+            },
+            "one_rule": {"recall": 0.9744, "precision": float("nan")},
+        },
+        "versions": {"jax": "0.7.2", "numpy": "2.4.6", "python": "3.12.1"},
+        "timings": {"compile_seconds": 1.61, "run_seconds": 3.52, "total_seconds": 6.04},
+        "work": {"useful_steps": 100_000, "executed_steps": 104_000, "padded_steps": 4000, "rows_trained": 6_400_000},
+        "devices": ["TFRT_CPU_0", "TFRT_CPU_1"],
+        "model": {"num_params": MODEL_BYTES // 4, "description": "MLP 16-64-32-1"},
+    }
+
+
+def _partition(rng, alpha, seed, num_clients) -> pd.DataFrame:
+    """One partition of 48,000 rows and 384 frauds."""
+    strength = 5.0 if np.isnan(alpha) else alpha
+    examples, positives = (
+        rng.multinomial(total, rng.dirichlet(np.full(num_clients, strength) + 0.05)) for total in (48_000, 384)
+    )
+    examples = np.maximum(examples, positives)
+    skew = rng.uniform(0, 0.3, num_clients)
+    return pd.DataFrame(
+        {
+            "alpha": float(alpha),
+            "seed": seed,
+            "client": np.arange(num_clients),
+            "num_examples": examples,
+            "num_positives": positives,
+            "prevalence": positives / np.maximum(examples, 1),
+            "kl": skew,
+            "tvd": skew / 2,
+        }
+    )
+
+
+def _rounds(rng, setting, algorithm, alpha, seed, mu, num_clients, num_rounds, diverged) -> pd.DataFrame:
+    """One setting's rounds: a curve that rises to a level which depends on alpha, algorithm and seed."""
+    seed_effect = np.random.default_rng(seed).normal(0, 0.03)
+    level = 0.35 + 0.08 * np.log10(1.0 if np.isnan(alpha) else alpha) + GAINS.get(algorithm, 0.0)
+    level += seed_effect + rng.normal(0, 0.008)
+    number = np.arange(1, num_rounds + 1) if algorithm != "local_only" else np.array([num_rounds])
+    score = level * (1 - np.exp(-number / 2.5)) + rng.normal(0, 0.004, len(number))
+    federated = algorithm in ALGORITHMS
+    sent = np.int64(num_clients * MODEL_BYTES * (2 if algorithm == "scaffold" else 1) * federated)
+    return pd.DataFrame(
+        {
+            "setting": setting,
+            "algorithm": algorithm,
+            "alpha": float(alpha),
+            "seed": seed,
+            "num_clients": num_clients,
+            "client_lr": 0.05,
+            "mu": mu,
+            "num_epochs": 1,
+            "round": number,
+            "average_precision": np.clip(score, 0.01, 1),
+            "roc_auc": np.clip(0.8 + 0.3 * score, 0, 1),
+            "log_loss": 0.15 - 0.15 * score,
+            "num_participants": num_clients,
+            "num_rejected": 0,
+            "skipped": False,
+            "bytes_down": sent,
+            "bytes_up": sent,
+            "delta_norm_mean": np.exp(-number / 4),
+            "delta_norm_max": 1.5 * np.exp(-number / 4),
+            "drift": 0.8 * np.exp(-number / 4) if federated else np.nan,
+            "diverged": (algorithm, alpha, seed) in diverged,
+        }
+    )
+
+
+def _banks(rng, setting, algorithm, alpha, seed, mu, partitions) -> pd.DataFrame:
+    """One setting's banks; a bank without test frauds has no scores."""
+    same = partitions["alpha"].eq(alpha) | (partitions["alpha"].isna() & np.isnan(alpha))
+    owned = partitions[same & (partitions["seed"] == seed)]
+    positives = owned["num_positives"].to_numpy() // 4
+    score = np.clip(0.3 + GAINS.get(algorithm, 0.0) + rng.normal(0, 0.05, len(owned)), 0, 1)
+    score[positives == 0] = np.nan
+    return pd.DataFrame(
+        {
+            "setting": setting,
+            "algorithm": algorithm,
+            "alpha": float(alpha),
+            "seed": seed,
+            "client_lr": 0.05,
+            "mu": mu,
+            "num_epochs": 1,
+            "client": owned["client"].to_numpy(),
+            "num_train": owned["num_examples"].to_numpy(),
+            "num_train_positives": owned["num_positives"].to_numpy(),
+            "num_test": owned["num_examples"].to_numpy() // 4,
+            "num_test_positives": positives,
+            "average_precision": score,
+            "roc_auc": 0.5 + score / 2,
+            "log_loss": 0.1,
+        }
+    )
