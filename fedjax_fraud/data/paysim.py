@@ -21,6 +21,7 @@ FEATURE_SETS = ("known_before", "all")
 REQUIRED = ("step", "type", "amount", "isFraud")
 ACCOUNTS = {"origin": "nameOrig", "receiver": "nameDest"}
 BALANCES = ("oldbalanceOrg", "newbalanceOrig", "oldbalanceDest", "newbalanceDest")
+NUMBERS = ("step", "amount", "isFraud", *BALANCES)
 NIGHT_HOURS = range(2, 8)
 
 
@@ -87,7 +88,7 @@ def _check_features(features: str) -> None:
 
 
 def _column_type(name: str) -> pa.DataType:
-    return pa.string() if name in ("type", *ACCOUNTS.values()) else pa.float64()
+    return pa.float64() if name in NUMBERS else pa.string()
 
 
 def _choose_columns(header: Sequence[str], features: str, source: str) -> list[str]:
@@ -113,13 +114,13 @@ def _near_miss(name: str, header: Sequence[str]) -> str | None:
     candidates = {column.lower().strip(): column for column in header if column not in known}
     if name == "type" and "action" in candidates:
         return candidates["action"]
-    close = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.9)
+    close = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.85)
     return candidates[close[0]] if close else None
 
 
 def _digest(batch: pa.RecordBatch, features: str, where: readers.Where) -> Transactions:
     """One block of raw columns, checked and turned into features."""
-    number = {name: _numbers(batch, name, where) for name in (*REQUIRED, *BALANCES) if _is_number(batch, name)}
+    number = {name: _numbers(batch, name, where) for name in NUMBERS if _has(batch, name)}
     code = _type_codes(batch.column("type"), where)
     readers.refuse_first(
         number["step"] % 1 != 0, number["step"], "`step` must be a whole hour", readers.CORRECT_VALUE, where
@@ -145,10 +146,6 @@ def _has(batch: pa.RecordBatch, name: str) -> bool:
     return name in batch.schema.names
 
 
-def _is_number(batch: pa.RecordBatch, name: str) -> bool:
-    return name != "type" and _has(batch, name)
-
-
 def _numbers(batch: pa.RecordBatch, name: str, where: readers.Where) -> np.ndarray:
     """A column of finite float64; the label only 0 or 1."""
     values = batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
@@ -162,12 +159,8 @@ def _numbers(batch: pa.RecordBatch, name: str, where: readers.Where) -> np.ndarr
 def _type_codes(column: pa.Array, where: readers.Where) -> np.ndarray:
     """The position of each row's type in ``TYPES``."""
     codes = pa.compute.fill_null(pa.compute.index_in(column, value_set=pa.array(TYPES)), -1).to_numpy()
-    if codes.min(initial=0) < 0:
-        values = column.to_pylist()
-        if values[int(np.argmin(codes))] == "type":
-            raise ValueError(readers.repeated_header("type").format(place=where(int(np.argmin(codes)))))
-        rule = f"`type` must be one of {', '.join(TYPES)}"
-        readers.refuse_first(codes < 0, values, rule, "Correct the type, or remove the row.", where)
+    rule = f"`type` must be one of {', '.join(TYPES)}"
+    readers.refuse_first(codes < 0, column, rule, "Correct the type, or remove the row.", where)
     return codes
 
 
@@ -176,7 +169,7 @@ def _codes(batch: pa.RecordBatch, name: str, where: readers.Where) -> np.ndarray
     names = batch.column(name).cast(pa.string())
     empty = pa.compute.fill_null(pa.compute.equal(names, ""), True).to_numpy(zero_copy_only=False)
     rule, remedy = f"`{name}` must name an account", "Fill it in, or leave the whole column out."
-    readers.refuse_first(empty, names if not empty.any() else names.to_pylist(), rule, remedy, where)
+    readers.refuse_first(empty, names, rule, remedy, where)
     return account_codes(names)
 
 

@@ -8,8 +8,8 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -78,14 +78,17 @@ def line_of(path: Path, row: int) -> str:
     return f"line {line} of {path.name}"
 
 
-def refuse_first(bad: np.ndarray, values: Sequence | np.ndarray, rule: str, remedy: str, where: Where) -> None:
+def refuse_first(
+    bad: np.ndarray, values: np.ndarray | pa.Array | Sequence, rule: str, remedy: str, where: Where
+) -> None:
     """Raises ValueError for the first row where ``bad [rows]`` is true; ``rule`` says what must hold of what."""
     if not bad.any():
         return
     row = int(np.argmax(bad))
-    value = values[row]
-    text = "no value" if value is None or value != value else repr(getattr(value, "item", lambda: value)())
-    raise ValueError(f"{rule}, got {text} in {where(row)}. {remedy}")
+    value = values[row].as_py() if isinstance(values, pa.Array) else values[row]
+    value = value.item() if isinstance(value, np.generic) else value
+    shown = "no value" if value is None or value != value or value == "" else repr(value)
+    raise ValueError(f"{rule}, got {shown} in {where(row)}. {remedy}")
 
 
 def check_labels(values: np.ndarray, column: str, where: Where) -> np.ndarray:
@@ -99,7 +102,7 @@ def check_labels(values: np.ndarray, column: str, where: Where) -> np.ndarray:
 def check_both_classes(labels: np.ndarray, column: str, source: str) -> None:
     """Raises ValueError if the table has no rows, no fraud, or nothing but fraud."""
     if labels.size == 0:
-        raise ValueError(f"`{source}` has no rows below its column names. Check how it was exported.")
+        raise ValueError(_no_rows(source))
     if labels.min() == labels.max():
         kind = "fraud" if labels[0] == 0 else "genuine row"
         raise ValueError(
@@ -126,15 +129,19 @@ def _one_line_errors(path: Path, numeric: Sequence[str] = ()) -> Iterator[None]:
 
 def _explain(path: Path, numeric: Sequence[str]) -> str | None:
     """Reads the file line by line for the first row that does not fit its header; None if all do."""
-    header = read_header(path)
+    header, num_rows = read_header(path), 0
     with _one_line_errors(path), _open_text(path) as file:
         reader = csv.reader(file)
         next(row for row in reader if row)
-        for fields in filter(None, reader):
+        for num_rows, fields in enumerate(filter(None, reader), start=1):  # noqa: B007
             problem = _row_problem(fields, header, numeric)
             if problem:
                 return problem.format(place=f"line {reader.line_num} of {path.name}")
-    return None
+    return None if num_rows else _no_rows(path.name)
+
+
+def _no_rows(source: str) -> str:
+    return f"`{source}` has no rows below its column names. Check how it was exported."
 
 
 def _row_problem(fields: list[str], header: list[str], numeric: Sequence[str]) -> str | None:
@@ -177,7 +184,7 @@ def _unreadable(path: Path, error: BaseException) -> str:
     return f"`path` {path.name} cannot be read: {reason}. Copy it again, or look at it in a text editor."
 
 
-def _open_text(path: Path) -> TextIO:
+def _open_text(path: Path) -> TextIOWrapper:
     """The file as text, without its byte-order mark."""
     opener = gzip.open if path.suffix == ".gz" else open
     return opener(path, "rt", encoding="utf-8-sig", newline="")

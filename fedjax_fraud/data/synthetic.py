@@ -7,8 +7,8 @@ turns them into features exactly as it does for a file.
 import gzip
 import os
 from collections.abc import Mapping
+from io import BufferedWriter
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +37,8 @@ def paysim_like(
     """Makes PaySim-like transactions, calibrated to the published file.
 
     Type mix, amounts and balances by type and class, daily rhythm, days of a month, repeated receivers, and fraud as
-    TRANSFER and CASH_OUT pairs follow the file. Rows of one account are not a history: balances are drawn afresh.
+    TRANSFER and CASH_OUT pairs follow the file. Amounts and the balances before are drawn independently of each
+    other, and the rows of one account are no history.
 
     Args:
       num_rows: at least 100.
@@ -81,7 +82,7 @@ def write_paysim_csv(
         temporary.unlink(missing_ok=True)
 
 
-def _write_table(raw: pa.Table, file: BinaryIO, *, compress: bool) -> None:
+def _write_table(raw: pa.Table, file: BufferedWriter, *, compress: bool) -> None:
     """Writes Kaggle's columns with money as two decimals; the same table gives the same bytes."""
     for name in MONEY:
         decimal = raw[name].cast(pa.decimal128(15, 2))

@@ -1,0 +1,33 @@
+"""Account codes: equal for equal names only."""
+
+import chex
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedjax_fraud.data.accounts import account_codes
+
+
+def fnv1a(name: str) -> int:
+    """The published definition, one byte at a time."""
+    code = 0xCBF29CE484222325
+    for byte in name.encode():
+        code = ((code ^ byte) * 0x100000001B3) % 2**64
+    return code
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=20))
+def test_codes_are_those_of_the_published_hash(names):
+    expected = np.array([fnv1a(name) for name in names], np.uint64).view(np.int64)
+    chex.assert_trees_all_equal(account_codes(pa.array(names, pa.string())), expected, strict=True)
+
+
+def test_a_slice_of_names_has_the_codes_of_its_rows():
+    names = pa.array(["C1", "M22", "C333", "M1"])
+    chex.assert_trees_all_equal(account_codes(names[1:3]), account_codes(names)[1:3], strict=True)
+
+
+def test_a_million_neighbouring_names_have_different_codes():
+    names = pa.array(np.arange(1_000_000)).cast(pa.string())
+    assert np.unique(account_codes(names)).size == 1_000_000
