@@ -1,0 +1,193 @@
+"""`load_table`: any table, and one clear line for every column that cannot be a feature."""
+
+import chex
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedjax_fraud.data import load_table
+
+FRAME = pd.DataFrame(
+    {
+        "value": [1, 2, 3, 4],
+        "ratio": [0.5, 1.5, -2.0, 0.0],
+        "abroad": [True, False, False, True],
+        "kind": ["shop", "web", "shop", "atm"],
+        "bank": ["B", "A", "B", "A"],
+        "day": [1, 2, 3, 4],
+        "fraud": [0, 1, 0, 0],
+    }
+)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes lines to a CSV file and gives its path."""
+
+    def to_file(*lines: str, name: str = "tiny.csv"):
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return tmp_path / name
+
+    return to_file
+
+
+def error_of(source, label="fraud", **options):
+    """The one line that loading ``source`` ends with."""
+    with pytest.raises(ValueError) as caught:
+        load_table(source, label, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def assert_is_the_frame(loaded):
+    assert loaded.names == ("value", "ratio", "abroad", "kind=atm", "kind=shop", "kind=web")
+    expected = [[1, 0.5, 1, 0, 1, 0], [2, 1.5, 0, 0, 0, 1], [3, -2, 0, 0, 1, 0], [4, 0, 1, 1, 0, 0]]
+    chex.assert_trees_all_equal(loaded.features, np.array(expected, np.float32), strict=True)
+    chex.assert_trees_all_equal(loaded.labels, np.array([0, 1, 0, 0], np.int32), strict=True)
+    chex.assert_trees_all_equal(loaded.amount, np.array([1.0, 2, 3, 4]), strict=True)
+    chex.assert_trees_all_equal(loaded.time, np.array([1, 2, 3, 4]), strict=True)
+    assert loaded.silo.tolist() == ["B", "A", "B", "A"]
+    assert (loaded.accounts, loaded.rule_alarm) == ({}, None)
+
+
+@pytest.mark.parametrize("kind", ["frame", "csv", "csv.gz", "parquet"])
+def test_a_table_is_the_same_from_memory_csv_and_parquet(tmp_path, kind):
+    path = tmp_path / f"table.{kind}"
+    if kind == "parquet":
+        FRAME.to_parquet(path)
+    else:
+        FRAME.to_csv(path, index=False)
+    source = FRAME if kind == "frame" else path
+    loaded = load_table(source, "fraud", silo="bank", time="day", amount="value")
+    assert_is_the_frame(loaded)
+    assert loaded.source == ("DataFrame" if kind == "frame" else path.name)
+
+
+@pytest.mark.parametrize("dtype", [object, "category", "string", "str"])
+def test_text_is_text_in_every_way_pandas_holds_it(dtype):
+    """B32: pandas 3 strings are not `object`."""
+    frame = FRAME.astype({"kind": dtype, "bank": dtype})
+    assert_is_the_frame(load_table(frame, "fraud", silo="bank", time="day", amount="value"))
+
+
+@pytest.mark.parametrize("labels", [[0.0, 1.0, 0.0, 0.0], [False, True, False, False], ["0", "1", "0", "0.0"]])
+def test_floats_truth_values_and_digits_are_labels(labels):
+    loaded = load_table(FRAME.assign(fraud=labels), "fraud", silo="bank")
+    chex.assert_trees_all_equal(loaded.labels, np.array([0, 1, 0, 0], np.int32), strict=True)
+
+
+def test_given_categories_fix_the_columns_of_text_and_of_numeric_codes():
+    """B30: two parts of a table get the same features."""
+    categories = {"kind": ["web", "shop", "atm", "phone"], "day": [1, 2, 3, 4]}
+    first, second = (load_table(part, "fraud", silo="bank", categories=categories) for part in (FRAME[:2], FRAME[1:]))
+    assert first.names == second.names
+    assert first.names[3:] == (
+        "kind=web", "kind=shop", "kind=atm", "kind=phone", "day=1", "day=2", "day=3", "day=4",
+    )  # fmt: skip
+    chex.assert_trees_all_equal(first.features[1], second.features[0])
+
+
+def test_a_value_outside_the_given_categories_is_named_with_its_row():
+    message = error_of(FRAME, silo="bank", categories={"kind": ["shop", "web"]})
+    assert "`kind`" in message and "'atm'" in message and "row 4" in message and "`categories`" in message
+
+
+def test_dates_become_seconds_and_are_no_feature(write):
+    path = write("when,x,fraud", "1970-01-01 00:00:01,1,0", "1970-01-02 00:00:00,2,1")
+    loaded = load_table(path, "fraud", time="when")
+    chex.assert_trees_all_equal(loaded.time, np.array([1.0, 86400.0]), strict=True)
+    assert loaded.names == ("x",)
+    days = load_table(write("when,x,fraud", "1970-01-01,1,0", "1970-01-03,2,1"), "fraud", time="when")
+    chex.assert_trees_all_equal(days.time, np.array([0.0, 172800.0]), strict=True)
+
+
+def test_a_byte_order_mark_is_not_part_of_the_first_name(write):
+    """B32."""
+    assert load_table(write("\ufefffraud,x", "0,1", "1,2"), "fraud").names == ("x",)
+
+
+def test_dropped_columns_may_hold_anything(write):
+    path = write("id,note,x,fraud", "a1,,1,0", 'b2,"late, see file",2,1')
+    assert load_table(path, "fraud", drop=("id", "note")).names == ("x",)
+    assert load_table(path, "fraud", drop=["id", "note"]).names == ("x",)
+
+
+BAD_CSV = {
+    "too few fields": (("x,fraud", "1,0", "2"), ("1 fields", "line 3", "expected 2")),
+    "too many fields": (("x,fraud", "1,0", "2,1,5"), ("3 fields", "line 3", "expected 2")),
+    "thousands": (("x,fraud", '"9,839.64",0', '"1,864.28",1'), ("`x`", "'9,839.64'", "line 2", "thousands")),
+    "some thousands": (("x,fraud", "1,0", '"1,864.28",1'), ("`x`", "'1,864.28'", "line 3", "thousands")),
+    "repeated header": (("x,fraud", "1,0", "x,fraud", "2,1"), ("`fraud`", "repeated header", "line 3")),
+    "text in numbers": (("x,fraud", "1,0", "2,1", "3,0", "n/k,1"), ("`x`", "'n/k'", "line 5", "`categories`")),
+    "empty label": (("x,fraud", "1,0", "2,", "3,1"), ("`fraud`", "no value", "line 3")),
+    "label 2": (("x,fraud", "1,0", "2,2", "3,1"), ("`fraud`", "2.0", "line 3")),
+    "label yes": (("x,fraud", "1,no", "2,yes"), ("`fraud`", "'no'", "line 2", "1 and 0")),
+    "empty number": (("x,fraud", "1,0", ",1"), ("`x`", "no value", "line 3", "`drop`")),
+    "empty text": (("x,fraud", "a,0", '"",1'), ("`x`", "no value", "line 3")),
+    "infinite": (("x,fraud", "1,0", "inf,1"), ("`x`", "inf", "line 3")),
+    "beyond float32": (("x,fraud", "1,0", "1e300,1"), ("`x`", "1e+300", "float32", "line 3")),
+    "no fraud": (("x,fraud", "1,0", "2,0"), ("`fraud`", "no fraud at all", "2 rows of tiny.csv")),
+    "no rows": (("x,fraud",), ("no rows", "tiny.csv")),
+    "one name twice": (("x,x,fraud", "1,1,0"), ("more than one column `x`",)),
+    "a clock time": (("x,fraud", "12:30:00,0", "12:31:00,1"), ("`x`", "`drop`")),
+    "only a label": (("fraud", "0", "1"), ("no feature column",)),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CSV)
+def test_what_is_wrong_with_a_csv_is_named_with_line_and_value(write, case):
+    lines, expected = BAD_CSV[case]
+    message = error_of(write(*lines))
+    assert not [part for part in expected if part not in message], message
+
+
+def test_text_with_many_values_is_refused_with_advice_to_drop_it():
+    frame = pd.DataFrame({"name": [f"C{row}x" for row in range(51)], "x": range(51), "fraud": [0, 1, 0] * 17})
+    message = error_of(frame)
+    assert "`name`" in message and "51" in message and "`drop`" in message
+    assert len(load_table(frame[:50], "fraud").names) == 51
+
+
+@pytest.mark.parametrize("role", ["label", "silo", "time", "amount", "drop", "categories"])
+def test_a_role_that_names_no_column_is_refused(role):
+    options = {"drop": ["colour"], "categories": {"colour": ["red"]}}.get(role, "colour")
+    message = error_of(FRAME, **({"label": "fraud"} | {role: options}))
+    assert message.startswith(f"`{role}` names `colour`, which is missing from DataFrame. Choose from value, ratio")
+
+
+def test_the_label_cannot_have_another_role():
+    assert "`silo` is the label column `fraud`" in error_of(FRAME, silo="fraud")
+
+
+def test_gaps_in_the_silo_or_time_are_refused():
+    assert "`bank`" in error_of(FRAME.assign(bank=["A", None, "B", "A"]), silo="bank")
+    assert "`day`" in error_of(FRAME.assign(day=[1, np.nan, 2, 3]), silo="bank", time="day")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet"])
+def test_a_damaged_file_is_refused_in_one_line(tmp_path, suffix):
+    path = tmp_path / f"broken.{suffix}"
+    path.write_bytes(b"\x00\xff\xfe\x01" * 100)
+    assert f"broken.{suffix}" in error_of(path)
+
+
+def test_a_missing_file_is_file_not_found(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.parquet"):
+        load_table(tmp_path / "none.parquet", "fraud")
+
+
+@pytest.mark.shared
+def test_real_tables_load_with_their_counts(shared_data):
+    cards = load_table(shared_data / "ulb_creditcard_sample.parquet", "Class", time="Time", amount="Amount")
+    assert (cards.features.shape, int(cards.labels.sum())) == ((8585, 29), 492)
+    claims = load_table(shared_data / "vehicle_claims_fraud_15k.csv.gz", "FraudFound_P", drop=["PolicyNumber"])
+    assert (claims.labels.size, int(claims.labels.sum())) == (15420, 923)
+    banks = load_table(
+        shared_data / "paysim_v2_accounts_s1.csv.gz",
+        "isFraud",
+        silo="bankOrig",
+        time="step",
+        amount="amount",
+        drop=("nameOrig", "nameDest", "isFlaggedFraud"),
+    )
+    assert (np.unique(banks.silo).size, int(banks.labels.sum())) == (5, 444)
