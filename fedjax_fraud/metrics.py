@@ -12,8 +12,7 @@ A score that is not defined (one class only) is NaN, never 0 or 0.5: a mean over
 it. A NaN among the scores of compiled code makes the result NaN; among concrete arrays it raises.
 """
 
-import functools
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import jax
@@ -55,12 +54,16 @@ def order_key(scores: Shaped[ArrayLike, "*shape"]) -> UInt[Array, "*shape"]:
     return scores.astype(wide)
 
 
-def _first_of_ties(*keys: Shaped[Array, " samples"]) -> Int[Array, " samples"]:
-    """For each position of sorted keys, where its run of equal keys begins."""
-    differs = functools.reduce(jnp.logical_or, (key[1:] != key[:-1] for key in keys))
-    position = jnp.arange(1, keys[0].shape[0], dtype=jnp.int32)
-    first = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.where(differs, position, 0)])
-    return jax.lax.cummax(first)
+def _running(op: Callable, values: Int[Array, " samples"], identity: int) -> Int[Array, " samples"]:
+    """``op`` over each position and all before it, by doubling: compiles in half the time of `jnp.cumsum`."""
+    num_rows = values.shape[0]
+    padding = jnp.full(num_rows, identity, values.dtype)
+
+    def double(i, total):
+        earlier = jax.lax.dynamic_slice_in_dim(jnp.concatenate([padding, total]), num_rows - (1 << i), num_rows)
+        return op(total, earlier)
+
+    return jax.lax.fori_loop(0, (num_rows - 1).bit_length(), double, values)
 
 
 def _count_less(
@@ -114,7 +117,8 @@ def _rank_positives(positive_scores, positive_group, negative_scores, negative_g
     """
     num_rows = positive_scores.shape[0]
     group, key = jax.lax.sort((positive_group, order_key(positive_scores)), num_keys=2)
-    bound = jnp.searchsorted(group, jnp.arange(num_groups + 1, dtype=group.dtype)).astype(jnp.int32)
+    in_earlier = group[None, :] < jnp.arange(num_groups + 1, dtype=group.dtype)[:, None]
+    bound = jnp.sum(in_earlier, axis=1, dtype=jnp.int32)
     lower, upper = bound[:-1], bound[1:]
     largest = ~jnp.zeros((), key.dtype)
 
@@ -126,12 +130,12 @@ def _rank_positives(positive_scores, positive_group, negative_scores, negative_g
     slot = (tie | (negative_key == largest)).astype(jnp.int32)
     count = jnp.zeros(2 * (num_rows + num_groups), jnp.int32).at[2 * (place + negative_group) + slot].add(1)
     count = count.reshape(-1, 2)
-    up_to = jnp.cumsum(jnp.sum(count, axis=1))
+    up_to = _running(jnp.add, count[:, 0] + count[:, 1], 0)
 
     groups = jnp.arange(num_groups, dtype=jnp.int32)
     last_bin = upper + groups
     before = jnp.concatenate([jnp.zeros(1, jnp.int32), up_to[last_bin][:-1]])
-    first = _first_of_ties(group, key)
+    first = _count_less(key, lower[group], upper[group], key)
     tied = count[first + group, 1]
     return _Ranks(
         group=group,
@@ -268,30 +272,34 @@ def _check_lengths(**vectors: Shaped[Array, "..."]) -> None:
 class _Sorted(NamedTuple):
     """Rows in rising order of score, all ``[samples]``.
 
-    ``first`` is where a row's run of ties begins; ``positives_before``, ``[samples + 1]``, counts the positives
-    before each position.
+    A row's run of ties is ``first`` to ``end`` (exclusive); ``positives_before``, ``[samples + 1]``, counts the
+    positives before each position; ``row`` is where the row stood before.
     """
 
     positive: Bool[Array, " samples"]
     first: Int[Array, " samples"]
+    end: Int[Array, " samples"]
     positives_before: Int[Array, " samples_plus_one"]
     row: Int[Array, " samples"]
 
 
-def _end_of_ties(first: Int[Array, " samples"]) -> Int[Array, " samples"]:
-    """Where the run of ties that begins at ``first`` ends (exclusive)."""
-    num_rows = first.shape[0]
-    last = first[1:] != first[:-1]
-    end = jnp.where(last, jnp.arange(1, num_rows, dtype=jnp.int32), num_rows)
-    return jax.lax.cummin(jnp.append(end, jnp.int32(num_rows)), reverse=True)
-
-
 def _sort_rows(positive: Bool[Array, " samples"], scores: Shaped[Array, " samples"]) -> _Sorted:
-    """Sorts by score and counts."""
-    key, row = jax.lax.sort((order_key(scores), jnp.arange(scores.shape[0], dtype=jnp.int32)), num_keys=1)
+    """Sorts by score, finds the ties and counts."""
+    position = jnp.arange(scores.shape[0], dtype=jnp.int32)
+    key, row = jax.lax.sort((order_key(scores), position), num_keys=1)
+    differs = key[1:] != key[:-1]
+    edge = jnp.ones(1, bool)
+    first = jnp.where(jnp.concatenate([edge, differs]), position, 0)
+    end = jnp.where(jnp.concatenate([differs, edge]), position + 1, scores.shape[0])
     positive = positive[row]
-    before = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(positive, dtype=jnp.int32)])
-    return _Sorted(positive, _first_of_ties(key), before, row)
+    before = _running(jnp.add, positive.astype(jnp.int32), 0)
+    return _Sorted(
+        positive=positive,
+        first=_running(jnp.maximum, first, 0),
+        end=_running(jnp.minimum, end[::-1], scores.shape[0])[::-1],
+        positives_before=jnp.concatenate([jnp.zeros(1, jnp.int32), before]),
+        row=row,
+    )
 
 
 def _unless_nan(value: Float[Array, ""], scores: Shaped[Array, " samples"]) -> Float[Array, ""]:
@@ -317,9 +325,8 @@ def _average_precision(positive, scores):
 @jax.jit
 def _roc_auc(positive, scores):
     rows = _sort_rows(positive, scores)
-    end = _end_of_ties(rows.first)
     below = rows.first - rows.positives_before[rows.first]
-    below_or_tied = end - rows.positives_before[end]
+    below_or_tied = rows.end - rows.positives_before[rows.end]
     num_negatives = scores.shape[0] - rows.positives_before[-1]
     won = 0.5 * (below.astype(float) + below_or_tied.astype(float))
     return _unless_nan(_mean_over(rows.positive, won / num_negatives.astype(float)), scores)
@@ -438,9 +445,8 @@ def _num_alerts(budget, num_rows: int) -> Float[Array, ""]:
 def _flagged_sum(positive, scores, amount, num_alerts):
     """Expected total of ``amount`` over the flagged frauds."""
     rows = _sort_rows(positive, scores)
-    end = _end_of_ties(rows.first)
-    above = (scores.shape[0] - end).astype(float)
-    tied = (end - rows.first).astype(float)
+    above = (scores.shape[0] - rows.end).astype(float)
+    tied = (rows.end - rows.first).astype(float)
     flagged = jnp.clip((num_alerts - above) / tied, 0, 1)
     total = _tree_sum(jnp.where(rows.positive, flagged * amount[rows.row], 0))
     return _unless_nan(total, scores)
