@@ -54,7 +54,5 @@ def mlp(num_features: int, hidden: tuple[int, ...] = (64, 32)) -> Model:
     Raises: ValueError if a width is below 1.
     """
     if any(width < 1 for width in hidden):
-        raise ValueError(
-            f"`hidden` must hold widths of at least 1, got {tuple(hidden)}. Use () for no hidden layer."
-        )
+        raise ValueError(f"`hidden` must hold widths of at least 1, got {tuple(hidden)}. Use () for no hidden layer.")
     return from_flax(_MLP(tuple(hidden)), num_features)

@@ -83,9 +83,7 @@ def choose_packing(num_steps: np.ndarray, *, max_lanes: int, max_waste: float = 
     best = count_work(steps, num_lanes=num_lanes, chunk_length=1).executed
     chunk_length = MAX_CHUNK_LENGTH
     while chunk_length > 1:
-        if count_work(steps, num_lanes=num_lanes, chunk_length=chunk_length).executed <= max_waste * max(
-            best, 1
-        ):
+        if count_work(steps, num_lanes=num_lanes, chunk_length=chunk_length).executed <= max_waste * max(best, 1):
             break
         chunk_length //= 2
     return num_lanes, chunk_length

@@ -46,9 +46,7 @@ def make_test_set(features: np.ndarray, labels: np.ndarray) -> TestSet:
     return TestSet(padded.reshape(-1, rows, features.shape[1]), num_samples, int(np.sum(labels)), index)
 
 
-def test_logits(
-    apply: Callable, params, features: Float[Array, "chunks rows features"]
-) -> Float[Array, " padded"]:
+def test_logits(apply: Callable, params, features: Float[Array, "chunks rows features"]) -> Float[Array, " padded"]:
     """Logits of every row, chunk by chunk, so that memory does not grow with the number of rows times the width."""
     return jax.lax.map(lambda x: apply(params, x), features).reshape(-1)
 

@@ -16,7 +16,7 @@ NUM_ROUNDS = 3
 
 
 def mix(value: UInt32[Array, "*shape"], key: UInt32[Array, "*#shape"]) -> UInt32[Array, "*shape"]:
-    """A 32-bit integer hash of ``value`` under ``key`` (xor-shift and multiply; every input bit moves every output bit)."""
+    """A 32-bit integer hash of ``value`` under ``key``: xor-shift and multiply, a bijection of ``value``."""
     value = value ^ key
     value = (value ^ (value >> 16)) * jnp.uint32(0x7FEB352D)
     value = (value ^ (value >> 15)) * jnp.uint32(0x846CA68B)

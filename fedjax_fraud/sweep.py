@@ -3,7 +3,6 @@
 import concurrent.futures
 import functools
 import hashlib
-import math
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -11,14 +10,12 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 
+from fedjax_fraud import banks, frames, models, pool, score
 from fedjax_fraud import grid as grids
-from fedjax_fraud import models, partition, pool, score
 from fedjax_fraud.algorithms import ALGORITHMS
 from fedjax_fraud.data import describe_split
 from fedjax_fraud.grid import CENTRALISED, LOCAL_ONLY, Federation, Grid
@@ -26,7 +23,6 @@ from fedjax_fraud.local import Objective, TrainingData
 from fedjax_fraud.simulate import Settings, check_count, check_participation, check_rows
 from fedjax_fraud.types import Model, Transactions
 
-DIVERGED_LOSS_RATIO = 3.0
 BASELINE = "fedavg"
 
 
@@ -140,26 +136,19 @@ def sweep(
 
     progress("compile", 0, 1)
     compile_began = time.perf_counter()
-    compile_one = functools.partial(
-        pool.compile_pool,
-        data=data,
-        test_features=test_features,
-        model_init=model.init,
-        num_rounds=num_rounds,
-        mesh=mesh,
-    )
-    with concurrent.futures.ThreadPoolExecutor(len(parts)) as executor:
-        compiled = list(executor.map(compile_one, [part.pool for part in parts]))
-    compile_seconds = time.perf_counter() - compile_began
+    compiled, score_banks = _compile(parts, grid, model, data, test_set, test_features, num_rounds, mesh)
+    timings = dict(compile_seconds=time.perf_counter() - compile_began)
 
     outcomes = _run(parts, compiled, data, test_features, num_rounds, progress)
+    timings["run_seconds"] = sum(outcome.run_seconds for outcome in outcomes)
+    shared = [outcome.params for part, outcome in zip(parts, outcomes, strict=True) if not _is_local(part)]
+    params = jax.tree.map(lambda *leaves: np.concatenate(leaves), *shared)
     progress("banks", 0, 1)
     score_began = time.perf_counter()
-    banks = _bank_table(grid, parts, outcomes, model, test_set, mesh, train, test)
-    score_seconds = time.perf_counter() - score_began
+    rounds, banks = _tables(parts, outcomes, score_banks, params, grid, model, num_rounds, train, test)
+    timings["table_seconds"] = time.perf_counter() - score_began
+    timings["total_seconds"] = time.perf_counter() - began
 
-    rounds = _round_table(grid, parts, outcomes, num_rounds, model)
-    partitions = _partition_table(grid, train)
     config = dict(
         algorithms=algorithms,
         alphas=alphas,
@@ -175,36 +164,18 @@ def sweep(
         partition_feature=partition_feature if partition_kind == "feature" else None,
         baselines=baselines,
     )
-    run_seconds = sum(outcome.run_seconds for outcome in outcomes)
-    rows_trained = int(sum(np.sum(outcome.history.num_rows, dtype=np.int64) for outcome in outcomes))
-    works = [pool.pool_work(part.pool, num_rounds, mesh.devices.size) for part in parts]
     manifest = dict(
         config=config,
         data=describe_split(train, test) | dict(source=train.source, sha256=_sha256(train, test)),
-        model=dict(num_params=_num_params(model)),
+        model=dict(num_params=frames.model_size(model)[0]),
         versions=_versions(),
         devices=[str(device) for device in mesh.devices.flat],
-        timings=dict(
-            compile_seconds=compile_seconds,
-            run_seconds=run_seconds,
-            bank_score_seconds=score_seconds,
-            total_seconds=time.perf_counter() - began,
-        ),
-        work=dict(
-            num_federations=len(grid.federations),
-            num_programs=len(parts),
-            rows_trained=rows_trained,
-            rows_per_second=rows_trained / max(run_seconds, 1e-9),
-            useful_steps=sum(work.useful for work in works),
-            executed_steps=sum(work.executed for work in works),
-            padded_steps=sum(work.padded for work in works),
-        ),
-        diverged_loss_ratio=DIVERGED_LOSS_RATIO,
+        timings=timings,
+        work=_work(parts, outcomes, timings["run_seconds"], num_rounds, mesh)
+        | dict(num_federations=len(grid.federations)),
+        diverged_loss_ratio=frames.DIVERGED_LOSS_RATIO,
     )
-    params = jax.tree.map(
-        lambda *leaves: np.concatenate(leaves), *(o.params for p, o in zip(parts, outcomes, strict=True) if not _local(p))
-    )
-    return SweepResult(rounds, banks, partitions, manifest, params)
+    return SweepResult(rounds, banks, frames.partition_table(grid, train), manifest, params)
 
 
 def _check(train, test, algorithms, alphas, seeds, num_clients, num_rounds, num_epochs, batch_size, client_lr, mu):
@@ -230,7 +201,7 @@ def _check(train, test, algorithms, alphas, seeds, num_clients, num_rounds, num_
 # ---- programs ---------------------------------------------------------------------------------------------------
 
 
-def _local(part: Part) -> bool:
+def _is_local(part: Part) -> bool:
     return part.federations[0].algorithm == LOCAL_ONLY
 
 
@@ -302,6 +273,21 @@ def _training_data(train: Transactions, grid: Grid) -> TrainingData:
     return TrainingData(train.features.astype(np.float32), train.labels.astype(np.float32), orders)
 
 
+def _compile(parts, grid, model, data, test_set, test_features, num_rounds, mesh):
+    """All programs at once: one for each part, and the bank scores of the shared and of the local models."""
+    with concurrent.futures.ThreadPoolExecutor() as executor:
+        pools = [
+            executor.submit(pool.compile_pool, part.pool, data, test_features, model.init, num_rounds, mesh)
+            for part in parts
+        ]
+        shared = [federation for part in parts if not _is_local(part) for federation in part.federations]
+        jobs = [banks.make_jobs(grid, shared, test_set)]
+        if grid.local_only:
+            jobs.append(banks.make_jobs(grid, grid.local_only, test_set, alone=True))
+        scores = [executor.submit(banks.compile_scores, job, model, test_set, test_features, mesh) for job in jobs]
+        return [future.result() for future in pools], [(j, f.result()) for j, f in zip(jobs, scores, strict=True)]
+
+
 def _run(parts, compiled, data, test_features, num_rounds, progress) -> list[pool.Outcome]:
     """Runs the programs one after the other; progress counts settings x rounds."""
     total = sum(len(part.federations) for part in parts) * num_rounds
@@ -319,163 +305,21 @@ def _run(parts, compiled, data, test_features, num_rounds, progress) -> list[poo
     return outcomes
 
 
-# ---- tables -----------------------------------------------------------------------------------------------------
-
-
-def _num_params(model: Model) -> int:
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    return int(sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes)))
-
-
-def _num_bytes(model: Model) -> int:
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    return int(sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes)))
-
-
-def _keys(federation: Federation) -> dict:
-    """The columns that identify a federation."""
-    return {name: value for name, value in federation._asdict().items() if name != "bank"}
-
-
-def _round_table(grid: Grid, parts: list[Part], outcomes: list[pool.Outcome], num_rounds: int, model: Model):
-    """One row per setting and round. The centralised runs, which know no alpha, are repeated for each alpha."""
-    alphas = list(dict.fromkeys(alpha for alpha, _ in grid.owners))
-    model_bytes = _num_bytes(model)
-    tables, setting = [], 0
+def _tables(parts, outcomes, score_banks, params, grid, model, num_rounds, train, test):
+    """The tidy tables of rounds and of banks."""
+    _, model_bytes = frames.model_size(model)
+    rounds, first = [], 0
     for part, outcome in zip(parts, outcomes, strict=True):
-        if _local(part):
-            tables.append(_local_rounds(part, outcome, num_rounds, setting))
-            continue
-        for i, federation in enumerate(part.federations):
-            history = {name: values[:, i] for name, values in outcome.history._asdict().items()}
-            table = _one_setting(federation, history, num_rounds, model_bytes, setting)
-            centralised = federation.algorithm == CENTRALISED
-            tables += [table.assign(alpha=alpha) for alpha in alphas] if centralised else [table]
-            setting += 1
-    return pd.concat(tables, ignore_index=True)
-
-
-def _one_setting(federation, history: dict, num_rounds: int, model_bytes: int, setting: int) -> pd.DataFrame:
-    """The rounds of one federation."""
-    after = {name: values[1:] for name, values in history.items()}
-    cost = ALGORITHMS[federation.algorithm].cost if federation.algorithm in ALGORITHMS else None
-    per_round = np.asarray(after["num_participants"], np.int64) * model_bytes
-    table = pd.DataFrame({"setting": setting, **_keys(federation), "round": np.arange(1, num_rounds + 1), **after})
-    table["bytes_down"] = per_round * (cost.down if cost else 0)
-    table["bytes_up"] = per_round * (cost.up if cost else 0)
-    table["diverged"] = _has_diverged(history["log_loss"])
-    return table
-
-
-def _has_diverged(log_loss: np.ndarray) -> bool:
-    """Not finite at the end, or far above the loss of the untrained model."""
-    return bool(not np.isfinite(log_loss[-1]) or log_loss[-1] > DIVERGED_LOSS_RATIO * log_loss[0])
-
-
-def _local_rounds(part: Part, outcome: pool.Outcome, num_rounds: int, setting: int) -> pd.DataFrame:
-    """Banks alone, last round: the mean over banks with rows of their models' scores on the pooled test rows."""
-    table = pd.DataFrame([federation._asdict() for federation in part.federations])
-    for name, values in outcome.history._asdict().items():
-        table[name] = np.asarray(values[-1], np.float64)
-    table["start_loss"] = outcome.history.log_loss[0]
-    table["diverged"] = ~(table.log_loss <= DIVERGED_LOSS_RATIO * table.start_loss)
-    table = table[table.num_rows > 0]
-    groups = table.groupby(["algorithm", "alpha", "seed", "client_lr", "mu", "num_epochs"], dropna=False, sort=False)
-    means = groups[["log_loss", "average_precision", "roc_auc"]].mean().reset_index()
-    sums = groups[["num_participants", "num_rejected", "num_steps", "num_rows"]].sum().reset_index(drop=True)
-    means = means.assign(
-        setting=setting + np.arange(len(means)),
-        round=num_rounds,
-        bytes_down=0,
-        bytes_up=0,
-        diverged=groups["diverged"].all().to_numpy(),
-        skipped=False,
-        delta_norm_mean=np.nan,
-        delta_norm_max=np.nan,
-        drift=np.nan,
-    )
-    return means.join(sums.astype(np.int64))
-
-
-def _partition_table(grid: Grid, train: Transactions) -> pd.DataFrame:
-    tables = [
-        partition.summary(owners.train, train.labels).assign(alpha=alpha, seed=seed)
-        for (alpha, seed), owners in grid.owners.items()
-    ]
-    return pd.concat(tables, ignore_index=True)
-
-
-def _bank_table(grid, parts, outcomes, model, test_set, mesh, train, test) -> pd.DataFrame:
-    """Every setting's final model on each bank's own test rows; for banks alone, each bank's own model."""
-    owner_ids = {key: i for i, key in enumerate(grid.owners)}
-    owner = np.stack([partition.client_of(owners.test)[test_set.index] for owners in grid.owners.values()])
-    num_banks = len(next(iter(grid.owners.values())).train.count)
-    sizes = {key: _bank_sizes(owners, train, test) for key, owners in grid.owners.items()}
-    tables, setting = [], 0
-    for part, outcome in zip(parts, outcomes, strict=True):
-        if _local(part):
-            federations = part.federations[::num_banks]
-            params = jax.tree.map(lambda leaf: leaf.reshape(-1, num_banks, *leaf.shape[1:]), outcome.params)
-            jobs = [(setting + i, i, f, (f.alpha, f.seed)) for i, f in enumerate(federations)]
+        if _is_local(part):
+            rounds.append(frames.local_table(part.federations, outcome.history, num_rounds, first))
         else:
-            params = jax.tree.map(lambda leaf: leaf[:, None], outcome.params)
-            jobs = [
-                (setting + i, i, federation, key)
-                for i, federation in enumerate(part.federations)
-                for key in grid.owners
-                if key[1] == federation.seed and federation.algorithm == CENTRALISED
-                or key == (federation.alpha, federation.seed)
-            ]
-            setting += len(part.federations)
-        model_index = np.array([i for _, i, _, _ in jobs])
-        owner_index = np.array([owner_ids[key] for _, _, _, key in jobs])
-        scores = _score_banks(model.apply, test_set, mesh, params, model_index, owner[owner_index], num_banks)
-        for row, (number, _, federation, key) in enumerate(jobs):
-            table = sizes[key].assign(setting=number, **(_keys(federation) | dict(alpha=key[0])))
-            tables.append(table.assign(**{name: values[row] for name, values in scores._asdict().items()}))
-    return pd.concat(tables, ignore_index=True)
-
-
-def _bank_sizes(owners: grids.Owners, train: Transactions, test: Transactions) -> pd.DataFrame:
-    own = partition.summary(owners.train, train.labels)
-    held_out = partition.summary(owners.test, test.labels)
-    return pd.DataFrame(
-        dict(
-            client=own.client,
-            num_train=own.num_examples,
-            num_train_positives=own.num_positives,
-            num_test=held_out.num_examples,
-            num_test_positives=held_out.num_positives,
-        )
-    )
-
-
-def _score_banks(apply, test_set, mesh, params, model_index, owner, num_banks) -> score.Scores:
-    """Scores ``[jobs, banks]``. ``params`` leaves ``[models, 1 or banks, ...]``; ``owner [jobs, samples]``."""
-    num_jobs, num_devices = len(model_index), mesh.devices.size
-    padding = -num_jobs % num_devices
-    model_index = np.concatenate([model_index, np.zeros(padding, np.int64)])
-    owner = np.concatenate([owner, np.zeros((padding, owner.shape[1]), owner.dtype)])
-    params = jax.tree.map(lambda leaf: leaf[model_index], params)
-
-    def of_job(job, features):
-        params, owner = job
-        logits = jax.lax.map(lambda one: score.test_logits(apply, one, features), params)
-        own = jnp.zeros(logits.shape[1], jnp.int32).at[: owner.shape[0]].set(owner) % logits.shape[0]
-        logits = jnp.take_along_axis(logits, own[None], axis=0)[0]
-        return score.bank_scores(
-            logits, owner, num_positives=test_set.num_positives, num_banks=num_banks
-        )
-
-    run = jax.shard_map(
-        lambda jobs, features: jax.lax.map(lambda job: of_job(job, features), jobs),
-        mesh=mesh,
-        in_specs=(P(pool.AXIS), P()),
-        out_specs=P(pool.AXIS),
-        check_vma=False,
-    )
-    scores = jax.jit(run)((params, owner), test_set.features)
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[:num_jobs], scores)
+            rounds.append(frames.round_table(grid, part.federations, outcome.history, num_rounds, model_bytes, first))
+            first += len(part.federations)
+    (jobs, scores), *alone = score_banks
+    tables = [banks.bank_table(grid, jobs, scores(params), train, test, 0)]
+    for jobs, scores in alone:
+        tables.append(banks.bank_table(grid, jobs, scores(outcomes[-1].params), train, test, first))
+    return pd.concat(rounds, ignore_index=True), pd.concat(tables, ignore_index=True)
 
 
 # ---- record -----------------------------------------------------------------------------------------------------
@@ -498,4 +342,18 @@ def _versions() -> dict:
         fedjax_fraud=metadata.version("fedjax-fraud"),
         random_generator=f"jax {jax.config.jax_default_prng_impl}, numpy PCG64",
         matmul_precision=str(jax.config.jax_default_matmul_precision or "default"),
+    )
+
+
+def _work(parts, outcomes, run_seconds: float, num_rounds: int, mesh: Mesh) -> dict:
+    """What was trained, and how well it was packed (steps: as if everybody took part)."""
+    rows_trained = int(sum(np.sum(outcome.history.num_rows, dtype=np.int64) for outcome in outcomes))
+    works = [pool.pool_work(part.pool, num_rounds, mesh.devices.size) for part in parts]
+    return dict(
+        num_programs=len(parts),
+        rows_trained=rows_trained,
+        rows_per_second=rows_trained / max(run_seconds, 1e-9),
+        useful_steps=sum(work.useful for work in works),
+        executed_steps=sum(work.executed for work in works),
+        padded_steps=sum(work.padded for work in works),
     )

@@ -29,7 +29,7 @@ class Transactions(NamedTuple):
     amount: np.ndarray | None = None
     time: np.ndarray | None = None
     silo: np.ndarray | None = None
-    accounts: Mapping[str, np.ndarray] = {}  # noqa: RUF012  (read-only by convention; a NamedTuple default)
+    accounts: Mapping[str, np.ndarray] = {}
     rule_alarm: np.ndarray | None = None
     source: str = "memory"
 

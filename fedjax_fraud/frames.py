@@ -1,0 +1,80 @@
+"""From device arrays to tidy tables: a row per setting and round, and a row per partition and bank."""
+
+import math
+
+import jax
+import numpy as np
+import pandas as pd
+
+from fedjax_fraud import partition
+from fedjax_fraud.algorithms import ALGORITHMS
+from fedjax_fraud.grid import CENTRALISED, Federation, Grid
+from fedjax_fraud.simulate import History
+from fedjax_fraud.types import CommunicationCost, Model, Transactions
+
+DIVERGED_LOSS_RATIO = 3.0
+NO_COST = CommunicationCost(0, 0)
+KEYS = [name for name in Federation._fields if name != "bank"]
+
+
+def model_size(model: Model) -> tuple[int, int]:
+    """Parameters of the model, and their bytes."""
+    leaves = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
+    sizes = [math.prod(leaf.shape) for leaf in leaves]
+    return sum(sizes), sum(size * leaf.dtype.itemsize for size, leaf in zip(sizes, leaves, strict=True))
+
+
+def has_diverged(log_loss: np.ndarray) -> np.ndarray:
+    """Whether the last loss is not finite, or far above the untrained model's. ``log_loss [rounds + 1, settings]``."""
+    return ~(np.isfinite(log_loss[-1]) & (log_loss[-1] <= DIVERGED_LOSS_RATIO * log_loss[0]))
+
+
+def round_table(
+    grid: Grid, federations: list[Federation], history: History, num_rounds: int, model_bytes: int, first_setting: int
+) -> pd.DataFrame:
+    """One row per setting and round. The centralised runs, which know no alpha, are repeated for each alpha."""
+    num = len(federations)
+    keys = pd.DataFrame(federations, columns=Federation._fields)[KEYS]
+    keys.insert(0, "setting", first_setting + np.arange(num))
+    keys["diverged"] = has_diverged(history.log_loss)
+    costs = [ALGORITHMS[f.algorithm].cost if f.algorithm in ALGORITHMS else NO_COST for f in federations]
+    table = keys.loc[keys.index.repeat(num_rounds)].reset_index(drop=True)
+    table["round"] = np.tile(np.arange(1, num_rounds + 1), num)
+    for name, values in history._asdict().items():
+        table[name] = values[1:].T.ravel()
+    sent = table.num_participants.to_numpy(np.int64) * model_bytes
+    table["bytes_down"] = sent * np.repeat([cost.down for cost in costs], num_rounds)
+    table["bytes_up"] = sent * np.repeat([cost.up for cost in costs], num_rounds)
+    shared = table.algorithm == CENTRALISED
+    alphas = dict.fromkeys(alpha for alpha, _ in grid.owners)
+    return pd.concat([table[~shared], *(table[shared].assign(alpha=a) for a in alphas)], ignore_index=True)
+
+
+def local_table(federations: list[Federation], history: History, num_rounds: int, first_setting: int) -> pd.DataFrame:
+    """Banks alone, last round: the mean over banks with rows of their own models' scores on the pooled test rows."""
+    table = pd.DataFrame(federations, columns=Federation._fields)
+    for name, values in history._asdict().items():
+        table[name] = values[-1]
+    table["diverged"] = has_diverged(history.log_loss)
+    groups = table[table.num_rows > 0].groupby(KEYS, dropna=False, sort=False)
+    means = groups[["log_loss", "average_precision", "roc_auc"]].mean()
+    sums = groups[["num_participants", "num_rejected", "num_steps", "num_rows"]].sum()
+    result = means.join(sums).assign(diverged=groups["diverged"].all()).reset_index()
+    missing = dict(delta_norm_mean=np.nan, delta_norm_max=np.nan, drift=np.nan)
+    return result.assign(
+        setting=first_setting + np.arange(len(result)),
+        round=num_rounds,
+        skipped=False,
+        bytes_down=0,
+        bytes_up=0,
+        **missing,
+    )
+
+
+def partition_table(grid: Grid, train: Transactions) -> pd.DataFrame:
+    """Rows, positives and skew of every bank, for each alpha and seed."""
+    tables = [
+        partition.summary(owners.train, train.labels).assign(alpha=alpha, seed=seed)
+        for (alpha, seed), owners in grid.owners.items()
+    ]
+    return pd.concat(tables, ignore_index=True)
