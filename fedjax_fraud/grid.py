@@ -94,9 +94,8 @@ def partition_rows(
     if kind == "labels":
         return partition.dirichlet_labels(labels, num_clients, alpha, seed)
     if kind == "feature":
-        values = feature_values(transactions, feature)
-        bins = partition.feature_bins(values, reference=feature_values(reference, feature))
-        return partition.dirichlet_feature(bins, num_clients, alpha, seed)
+        values, known = feature_values(transactions, feature), feature_values(reference, feature)
+        return partition.dirichlet_feature(values, num_clients, alpha, seed, reference=known)
     if kind == "quantity":
         return partition.dirichlet_quantity(len(labels), num_clients, alpha, seed)
     if kind == "iid":
@@ -122,8 +121,8 @@ def feature_values(transactions: Transactions, feature: str) -> np.ndarray:
         return np.asarray(transactions.time).astype(np.int64) % 24
     if feature in transactions.names:
         return transactions.features[:, transactions.names.index(feature)]
-    columns = [i for i, name in enumerate(transactions.names) if name.startswith(f"{feature}=")]
-    if columns:
+    columns = [i for i, name in enumerate(transactions.names) if name.startswith((f"{feature}=", f"{feature}_"))]
+    if len(columns) > 1:
         return np.argmax(transactions.features[:, columns], axis=1)
     raise ValueError(
         f"`partition_feature` {feature!r} is not in this table. Choose amount, hour, or one of: "

@@ -208,7 +208,7 @@ def _is_local(part: Part) -> bool:
 def _make_parts(
     grid: Grid, objective: Objective, test_set: score.TestSet, mesh: Mesh, num_train: int, participation: float
 ) -> list[Part]:
-    """One pool for each ``build``; the centralised baseline rides along with FedAvg, banks alone are a pool of K = 1."""
+    """One pool for each ``build``; the centralised baseline rides along with FedAvg, banks alone are K = 1."""
     averaging = ALGORITHMS[BASELINE].build
     groups: dict[Callable, list[Federation]] = {}
     for federation in grid.federations:

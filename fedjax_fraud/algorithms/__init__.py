@@ -25,7 +25,7 @@ class Entry(NamedTuple):
 
     build: Callable[[Mapping], FedAlgorithm]
     tuned: tuple[str, ...] = ()
-    fixed: Mapping[str, float] = {}  # noqa: RUF012
+    fixed: Mapping[str, float] = {}
     cost: CommunicationCost = CommunicationCost(1, 1)
 
 

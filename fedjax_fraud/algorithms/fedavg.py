@@ -54,9 +54,7 @@ def fedavg(
 
     def server_update(server, mean_message, participation):
         del participation
-        step, opt_state = server_opt.update(
-            optax.tree.scale(-1, mean_message), server.opt_state, server.params
-        )
+        step, opt_state = server_opt.update(optax.tree.scale(-1, mean_message), server.opt_state, server.params)
         return ServerState(optax.apply_updates(server.params, step), opt_state)
 
     return FedAlgorithm(init, correct, client_update, server_update, client_opt, CommunicationCost(1, 1))

@@ -97,17 +97,13 @@ def scaffold(
 
     def client_update(server, client, local):
         control = local.server_gradient if option == 1 else mean_path_gradient(server, client, local)
-        message = Message(
-            optax.tree.sub(local.params, server.params), optax.tree.sub(control, client.control)
-        )
+        message = Message(optax.tree.sub(local.params, server.params), optax.tree.sub(control, client.control))
         num_examples = jnp.asarray(local.num_examples, jnp.float32)
         weight = Message(jnp.ones(()) if uniform_weights else num_examples, jnp.ones(()))
         return ClientResult(message, weight, ClientState(control))
 
     def server_update(server, mean_message, participation):
-        step, opt_state = server_opt.update(
-            optax.tree.scale(-1, mean_message.delta), server.opt_state, server.params
-        )
+        step, opt_state = server_opt.update(optax.tree.scale(-1, mean_message.delta), server.opt_state, server.params)
         # The cohort's mean times |S| / N is the sum over the cohort divided by N.
         control = optax.tree.add_scale(server.control, participation, mean_message.control_delta)
         return ServerState(optax.apply_updates(server.params, step), opt_state, control)
