@@ -1,9 +1,15 @@
 """The report as a whole, on a small made-up result; the tables, the files and the pictures have their own tests."""
 
+import hashlib
+import json
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import pytest
+
+from fedjax_fraud import report
+from fedjax_fraud.report import figures
 
 ALGORITHMS = ("fedavg", "fedprox", "scaffold")
 GAINS = {"fedavg": 0.0, "fedprox": 0.02, "scaffold": -0.01, "centralised": 0.1, "local_only": -0.15}
@@ -174,3 +180,160 @@ def _banks(rng, setting, algorithm, alpha, seed, mu, partitions) -> pd.DataFrame
             "log_loss": 0.1,
         }
     )
+
+
+# ---- the folder -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def result():
+    """Three alphas, two values of mu, one diverged setting."""
+    return fake_result(mus=(0.01, 0.1), diverged={("scaffold", 0.1, 3)})
+
+
+@pytest.fixture(scope="module")
+def text(result):
+    """Its dossier."""
+    return report.dossier(result)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """One alpha, two seeds."""
+    return fake_result(alphas=(0.5,), num_seeds=2, num_rounds=2)
+
+
+@pytest.fixture(scope="module")
+def written(small, tmp_path_factory):
+    """The paths of a report of it."""
+    return report.write(small, tmp_path_factory.mktemp("written"))
+
+
+def test_a_report_of_a_loaded_folder_is_the_same_byte_for_byte(written, tmp_path):
+    again = report.write(report.load(written[0].parent), tmp_path)
+    assert [path.name for path in again] == [path.name for path in written]
+    assert [old.name for old, new in zip(written, again, strict=True) if old.read_bytes() != new.read_bytes()] == []
+
+
+def test_the_manifest_is_strict_json_and_holds_the_digest_of_every_other_file(written):
+    def fail(constant):
+        raise AssertionError(constant)
+
+    assert written[-1].name == "manifest.json"
+    manifest = json.loads(written[-1].read_text(), parse_constant=fail)
+    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in written[:-1]}
+    assert manifest["files"] == digests and manifest["data"]["one_rule"]["precision"] is None
+
+
+def test_a_failure_on_the_way_leaves_the_tables_and_no_manifest(result, tmp_path):
+    broken = result._replace(rounds=result.rounds.drop(columns="drift"))
+    with pytest.raises(KeyError, match="drift"):
+        report.write(broken, tmp_path)
+    assert (tmp_path / "results.parquet").exists() and not (tmp_path / "manifest.json").exists()
+
+
+def test_partitions_alone_are_written_from_one_table_or_several(result, tmp_path):
+    parts = [part for _, part in result.partitions.groupby("alpha")]
+    paths = report.write_partitions(parts, tmp_path)
+    assert [path.name for path in paths] == ["partitions.csv", "partition.png"]
+    assert len(pd.read_csv(paths[0])) == len(result.partitions)
+
+
+# ---- the dossier ------------------------------------------------------------------------------------------------
+
+
+def test_the_dossier_answers_with_intervals_and_says_what_they_cover(text):
+    assert "FedProx (+" in text and "is ahead of FedAvg" in text and "Against a bank's own model" in text
+    assert "do **not** cover the choice of the test rows" in text
+    assert "step sum" in text and "not a trapezoid area" in text
+    assert "For FedProx several hyperparameters were run" in text
+
+
+def test_the_dossier_shows_prevalence_and_baselines_beside_the_scores(text):
+    for table in text.split("### ")[1:]:
+        for row in ("| Centralised |", "| Local only |", "| Prevalence | 0.0100 |", "| 2x |"):
+            assert row in table
+
+
+def test_the_dossier_names_what_diverged(text):
+    assert "1 of 72" in text and "SCAFFOLD at alpha 0.1, seed 3" in text
+
+
+def test_the_dossier_reports_data_rule_and_overlap(text):
+    assert "recall 0.9744" in text and "in 31.00 % of the test rows" in text and "ab" * 32 in text
+    assert "`type=TRANSFER`" in text and '"participation": 1.0' in text
+
+
+def test_a_paired_interval_that_holds_zero_is_called_not_distinguishable():
+    rng = np.random.default_rng(5)
+    result = fake_result(algorithms=("fedavg", "fedprox"))
+    noise = rng.normal(0.3, 0.1, len(result.rounds))
+    text = report.dossier(result._replace(rounds=result.rounds.assign(average_precision=noise)))
+    assert "is not distinguishable from FedAvg" in text
+
+
+@pytest.mark.parametrize("features", ["known_before", "all"])
+def test_leaking_features_are_said_loudly_and_only_then(features):
+    text = report.dossier(fake_result(alphas=(0.5,), num_seeds=2, features=features))
+    assert ("WARNING" in text) == (features == "all")
+
+
+def test_balances_among_the_features_are_said_loudly_by_name(small):
+    data = small.manifest["data"] | {"features": ["log_newbalanceOrig"]}
+    assert "WARNING" in report.dossier(small._replace(manifest=small.manifest | {"data": data}))
+
+
+def test_one_seed_has_no_intervals():
+    text = report.dossier(fake_result(alphas=(0.5,), num_seeds=1))
+    assert "one seed, no interval" in text and "nan" not in text.lower()
+
+
+def test_a_natural_partition_is_reported_without_alpha():
+    text = report.dossier(fake_result(alphas=(float("nan"),)))
+    assert "Partition without alpha" in text and "| none | FedProx (mu 0.01) |" in text and "nan" not in text
+
+
+def test_without_baselines_the_dossier_says_so():
+    text = report.dossier(fake_result(alphas=(0.5,), baselines=False))
+    assert "Banks alone were not run" in text and "| Centralised |" not in text
+
+
+def test_when_everything_diverged_no_score_is_invented():
+    everything = {(name, 0.5, seed) for name in GAINS for seed in range(2)}
+    result = fake_result(alphas=(0.5,), num_seeds=2, diverged=everything)
+    text = report.dossier(result)
+    assert "10 of 10" in text and "no usable pair" in text and "| FedAvg | — | — | — |" in text
+    assert "-" in "".join(report.summary_lines(result))
+
+
+def test_an_empty_manifest_does_not_stop_the_report(small):
+    empty = small._replace(manifest={})
+    assert "not recorded" in report.dossier(empty)
+    figures.convergence(empty)
+
+
+# ---- the terminal -----------------------------------------------------------------------------------------------
+
+
+def test_the_terminal_table_fits_100_columns_in_ascii(result):
+    lines = report.summary_lines(result)
+    assert max(map(len, lines)) <= 100 and "\n".join(lines).isascii()
+    rows = [line for line in lines if line.split("|")[0].strip() in ("", "0.1", "0.5", "1")]
+    assert len(rows) == 3 * 7
+
+
+def test_the_terminal_table_holds_intervals_differences_and_divergence(result):
+    text = "\n".join(report.summary_lines(result))
+    scaffold = next(line for line in text.splitlines() if "SCAFFOLD" in line)
+    assert scaffold.endswith("1/4") and "[" in scaffold and "0.0100" in text and "[95 % interval]" in text
+
+
+def test_the_terminal_shows_partitions(result):
+    lines = report.partition_lines(result.partitions)
+    assert max(map(len, lines)) <= 100 and "KL [nats]" in "\n".join(lines)
+
+
+def test_tables_are_printed(result, capsys):
+    report.print_summary(result)
+    report.print_partitions([result.partitions])
+    assert "FedAvg" in capsys.readouterr().out

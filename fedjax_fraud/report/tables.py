@@ -315,7 +315,7 @@ def _spread_centralised(final: pd.DataFrame) -> pd.DataFrame:
     """Centralised rows once for each alpha: one bank that holds every row does not depend on the partition."""
     spread = (final["algorithm"] == "centralised") & final["alpha"].isna()
     partitions = final[final["algorithm"] != "centralised"][["alpha", "num_clients"]].drop_duplicates()
-    if not spread.any() or partitions.empty:
+    if not spread.any() or partitions.empty or partitions["alpha"].isna().any():
         return final.reset_index(drop=True)
     copies = final[spread].drop(columns=["alpha", "num_clients"]).merge(partitions, how="cross")
     return pd.concat([final[~spread], copies[final.columns]], ignore_index=True)

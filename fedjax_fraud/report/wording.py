@@ -68,14 +68,14 @@ def _setting_name(row: dict, shown: Sequence[str]) -> str:
     return f"{name} ({', '.join(values)})" if values else name
 
 
-def number(value: float | np.number, digits: int = 4, sign: bool = False) -> str:
+def number(value: float | int | np.number, digits: int = 4, sign: bool = False) -> str:
     """A number with fixed decimals, a dash if it is undefined."""
     if not math.isfinite(value):
         return DASH
     return f"{value:{'+' if sign else ''}.{digits}f}"
 
 
-def quantity(value: float | np.number) -> str:
+def quantity(value: float | int | np.number) -> str:
     """A number with four significant digits, for values that may be very small or large; a dash if undefined."""
     if not math.isfinite(value):
         return DASH

@@ -1,0 +1,292 @@
+"""Tables: hand-worked values, scipy as the oracle of the interval, and what is left out being counted."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+
+from fedjax_fraud.report import tables
+from tests.test_report import fake_result
+
+NAN = float("nan")
+
+
+def rounds_of(*settings, num_rounds=1) -> pd.DataFrame:
+    """Rounds with the given last scores; a setting is a dict of what differs from FedAvg at alpha 0.1, seed 0."""
+    frames = []
+    for number, changes in enumerate(settings):
+        scores = np.broadcast_to(changes.get("scores", changes.get("average_precision", 0.5)), num_rounds)
+        row = {
+            **dict(setting=number, algorithm="fedavg", alpha=0.1, seed=0, num_clients=2, client_lr=0.1, mu=NAN),
+            **dict(num_epochs=1, roc_auc=0.9, log_loss=0.1, num_participants=2, num_rejected=0, skipped=False),
+            **dict(bytes_down=1000, bytes_up=500, delta_norm_mean=1.0, delta_norm_max=2.0, drift=0.5, diverged=False),
+        }
+        row |= {name: value for name, value in changes.items() if name != "scores"}
+        frame = pd.DataFrame([row] * num_rounds)
+        frames.append(frame.assign(round=np.arange(1, num_rounds + 1), average_precision=scores))
+    return pd.concat(frames, ignore_index=True)
+
+
+# ---- intervals --------------------------------------------------------------------------------------------------
+
+
+def test_interval_is_scipys_t_interval():
+    values = np.random.default_rng(1).normal(0.3, 0.05, 10)
+    low, high = scipy.stats.t.interval(0.95, 9, loc=values.mean(), scale=scipy.stats.sem(values))
+    found = tables.mean_interval(values)
+    np.testing.assert_allclose([found.mean, found.low, found.high], [values.mean(), low, high], rtol=1e-12)
+    assert (found.n, found.num_dropped) == (10, 0)
+
+
+def test_interval_of_one_two_three_is_worked_by_hand():
+    found = tables.mean_interval([1.0, 2.0, 3.0])  # t(0.975, 2) = 4.302653, s = 1, half width 4.302653 / sqrt(3)
+    np.testing.assert_allclose(found[:3], [2, 2 - 2.484138, 2 + 2.484138], rtol=1e-6)
+
+
+def test_interval_of_one_value_has_no_bounds():
+    found = tables.mean_interval([0.25])
+    assert found.mean == 0.25 and np.isnan(found.low) and np.isnan(found.high) and found.n == 1
+
+
+def test_interval_drops_and_counts_what_is_not_finite():
+    found = tables.mean_interval([0.2, NAN, 0.4, np.inf])
+    assert found.mean == pytest.approx(0.3) and (found.n, found.num_dropped) == (2, 2)
+
+
+@pytest.mark.parametrize("values", [[], [NAN, NAN]])
+def test_interval_of_nothing_is_undefined_and_not_zero(values):
+    found = tables.mean_interval(values)
+    assert np.isnan(found.mean) and found.n == 0 and found.num_dropped == len(values)
+
+
+# ---- summary ----------------------------------------------------------------------------------------------------
+
+
+def test_summary_takes_the_last_round_and_adds_up_the_bytes():
+    row = tables.summarise(rounds_of({"scores": [0.1, 0.2, 0.4]}, num_rounds=3)).iloc[0]
+    assert (row.average_precision, row.num_rounds, row.num_seeds) == (0.4, 3, 1)
+    assert (row.mb_down, row.mb_up, row.mb_total) == (0.003, 0.0015, 0.0045)
+    assert np.isnan(row.average_precision_low)
+
+
+def test_summary_does_not_depend_on_the_order_of_the_rows():
+    rounds = fake_result(num_seeds=2).rounds
+    shuffled = rounds.sample(frac=1, random_state=np.random.RandomState(3))
+    pd.testing.assert_frame_equal(tables.summarise(rounds), tables.summarise(shuffled))
+
+
+def test_summary_leaves_diverged_settings_out_and_counts_them():
+    settings = [dict(seed=seed, average_precision=score) for seed, score in enumerate([0.2, 0.4, 0.0])]
+    settings[2] |= dict(diverged=True, log_loss=np.inf)
+    row = tables.summarise(rounds_of(*settings)).iloc[0]
+    assert row.average_precision == pytest.approx(0.3) and row.log_loss == pytest.approx(0.1)
+    assert (row.num_seeds, row.num_diverged, row.num_used) == (3, 1, 2)
+
+
+def test_summary_of_nothing_but_divergence_is_undefined():
+    row = tables.summarise(rounds_of(dict(diverged=True), dict(diverged=True, seed=1))).iloc[0]
+    assert np.isnan(row.average_precision) and (row.num_diverged, row.num_used) == (2, 0)
+
+
+def test_summary_keeps_settings_without_alpha_and_without_mu():
+    table = tables.summarise(rounds_of(dict(alpha=NAN), dict(alpha=NAN, algorithm="fedprox", mu=0.01)))
+    assert list(table.algorithm) == ["fedavg", "fedprox"] and table.alpha.isna().all()
+
+
+def test_summary_has_a_row_for_each_choice_of_hyperparameters():
+    rounds = rounds_of(dict(client_lr=0.1), dict(client_lr=0.2), dict(algorithm="fedprox", mu=0.0, num_epochs=2))
+    assert len(tables.summarise(rounds)) == 3
+
+
+def test_relative_megabytes_are_the_exact_ratio_of_bytes():
+    twice = dict(algorithm="scaffold", bytes_down=2000, bytes_up=1000)
+    table = tables.summarise(rounds_of({}, dict(seed=1), twice, twice | dict(seed=1), num_rounds=7))
+    assert list(table.relative_mb) == [1.0, 2.0]
+
+
+def test_relative_megabytes_without_fedavg_are_undefined():
+    assert np.isnan(tables.summarise(rounds_of(dict(algorithm="scaffold"))).relative_mb[0])
+
+
+def test_drift_leaves_skipped_rounds_out():
+    rounds = rounds_of({}, num_rounds=2).assign(drift=[0.5, 0.0], skipped=[False, True])
+    final = tables.final_rounds(rounds)
+    assert (final.drift[0], final.num_skipped[0]) == (0.5, 1)
+
+
+def test_algorithms_stand_in_the_usual_order_and_baselines_last():
+    names = ["local_only", "centralised", "ditto", "scaffold", "fedprox", "fedavg"]
+    table = tables.summarise(rounds_of(*(dict(algorithm=name) for name in names)))
+    assert list(table.algorithm) == ["fedavg", "fedprox", "scaffold", "ditto", "centralised", "local_only"]
+
+
+@pytest.mark.parametrize("alpha", [NAN, 0.1])
+def test_a_centralised_setting_stands_for_every_alpha(alpha):
+    """Whether the sweep repeats the setting for each alpha under one number, or gives it once without alpha."""
+    federated = [dict(alpha=0.1), dict(alpha=0.5)]
+    rounds = rounds_of(*federated, dict(algorithm="centralised", alpha=alpha, bytes_down=0, bytes_up=0), num_rounds=2)
+    if alpha == 0.1:
+        rounds = pd.concat([rounds, rounds[rounds.algorithm == "centralised"].assign(alpha=0.5)], ignore_index=True)
+    table = tables.summarise(rounds)
+    assert list(table[table.algorithm == "centralised"].alpha) == [0.1, 0.5]
+    assert list(tables.paired_differences(rounds).num_pairs) == [1, 1]
+
+
+def test_settings_that_nothing_tells_apart_are_refused():
+    with pytest.raises(ValueError, match="count as further seeds"):
+        tables.summarise(rounds_of({}, {}))
+
+
+# ---- pairs ------------------------------------------------------------------------------------------------------
+
+
+def paired_rounds(**changes) -> pd.DataFrame:
+    """FedAvg 0.2, 0.4, 0.6 and FedProx 0.3, 0.6, 0.5 at seeds 0, 1, 2."""
+    fedavg = [dict(seed=seed, average_precision=score) for seed, score in enumerate([0.2, 0.4, 0.6])]
+    fedprox = [dict(seed=seed, average_precision=score) for seed, score in enumerate([0.3, 0.6, 0.5])]
+    fedprox = [setting | dict(algorithm="fedprox", mu=0.01) for setting in fedprox]
+    fedprox[2] |= changes
+    return rounds_of(*fedavg, *fedprox)
+
+
+def test_paired_difference_is_worked_by_hand():
+    row = tables.paired_differences(paired_rounds()).iloc[0]
+    # Differences 0.1, 0.2, -0.1: mean 1/15, s = 0.152753, half width 4.302653 * s / sqrt(3) = 0.379459.
+    np.testing.assert_allclose(
+        [row.difference, row.difference_low, row.difference_high], [1 / 15, -0.312792, 0.446126], rtol=1e-5
+    )
+    assert (row.num_pairs, row.wins, row.num_excluded, row.num_unpaired) == (3, 2, 0, 0)
+
+
+@pytest.mark.parametrize("changes", [dict(diverged=True), dict(average_precision=NAN)])
+def test_a_pair_with_a_diverged_or_undefined_side_is_left_out_and_counted(changes):
+    row = tables.paired_differences(paired_rounds(**changes)).iloc[0]
+    assert row.difference == pytest.approx(0.15) and (row.num_pairs, row.wins, row.num_excluded) == (2, 2, 1)
+
+
+def test_a_pair_whose_reference_diverged_is_left_out():
+    rounds = paired_rounds()
+    rounds.loc[rounds.setting == 1, "diverged"] = True
+    row = tables.paired_differences(rounds).iloc[0]
+    assert row.difference == pytest.approx(0.0) and (row.num_pairs, row.num_excluded) == (2, 1)
+
+
+def test_settings_without_a_partner_are_counted():
+    row = tables.paired_differences(paired_rounds(client_lr=0.5)).query("client_lr == 0.5").iloc[0]
+    assert np.isnan(row.difference) and (row.num_pairs, row.num_unpaired) == (0, 1)
+
+
+def test_pairs_of_a_partition_without_alpha_are_found():
+    row = tables.paired_differences(paired_rounds().assign(alpha=NAN)).iloc[0]
+    assert row.num_pairs == 3 and np.isnan(row.alpha)
+
+
+def test_a_lower_loss_wins():
+    rounds = paired_rounds().assign(log_loss=[0.2, 0.2, 0.2, 0.1, 0.3, 0.1])
+    assert tables.paired_differences(rounds, metric="log_loss").wins[0] == 2
+
+
+def test_baselines_have_differences_and_may_be_the_reference():
+    rounds = fake_result(num_seeds=3).rounds
+    assert {"centralised", "local_only"} <= set(tables.paired_differences(rounds).algorithm)
+    against_local = tables.paired_differences(rounds, reference="local_only")
+    assert "local_only" not in set(against_local.algorithm) and (against_local.difference > 0).all()
+
+
+def test_without_the_reference_there_are_no_differences():
+    table = tables.paired_differences(rounds_of(dict(algorithm="scaffold")))
+    assert table.empty and "difference" in table.columns
+
+
+def test_an_ambiguous_reference_is_refused():
+    rounds = rounds_of({}, dict(algorithm="fedprox", mu=0.1), dict(algorithm="fedprox", mu=0.2))
+    with pytest.raises(ValueError, match="ambiguous"):
+        tables.paired_differences(rounds, reference="fedprox")
+
+
+def test_an_unknown_metric_is_refused():
+    with pytest.raises(ValueError, match="`metric` must be one of"):
+        tables.paired_differences(paired_rounds(), metric="f1")
+
+
+# ---- best, target -----------------------------------------------------------------------------------------------
+
+
+def test_best_settings_take_the_highest_mean():
+    rounds = rounds_of(*(dict(client_lr=lr, average_precision=lr) for lr in (0.1, 0.3, 0.2)))
+    assert list(tables.best_settings(rounds).client_lr) == [0.3]
+    assert tables.num_choices(rounds) == {"fedavg": 3}
+
+
+def test_a_choice_that_survives_one_seed_in_two_does_not_win():
+    wild = [dict(client_lr=9.0, seed=seed, average_precision=0.9, diverged=seed > 0) for seed in range(2)]
+    tame = [dict(client_lr=0.1, seed=seed, average_precision=0.5) for seed in range(2)]
+    assert set(tables.best_settings(rounds_of(*wild, *tame)).client_lr) == {0.1}
+
+
+def test_cost_to_target_is_worked_by_hand():
+    scores = ([0.1, 0.5, 1.0], [0.96, 0.2, 1.0])  # final mean 1.0, target 0.95: reached in rounds 3 and 1
+    fedavg = [dict(seed=seed, scores=score) for seed, score in enumerate(scores)]
+    slow = [dict(algorithm="scaffold", seed=seed, scores=[0.1, 0.2, last]) for seed, last in enumerate([0.3, 0.97])]
+    never = [dict(algorithm="ditto", seed=seed, scores=[0.1, 0.2, 0.3]) for seed in range(2)]
+    table = tables.cost_to_target(rounds_of(*fedavg, *slow, *never, num_rounds=3)).set_index("algorithm")
+    assert list(table.num_reached) == [2, 1, 0] and set(table.target) == {0.95}
+    assert list(table.rounds_to_target) == [1.0, 3.0, np.inf]
+    assert list(table.mb_to_target) == [0.0015, 0.0045, np.inf]
+
+
+def test_a_diverged_setting_never_reaches_the_target():
+    rounds = rounds_of({}, dict(seed=1, diverged=True), dict(seed=2, diverged=True))
+    assert (tables.cost_to_target(rounds).num_reached[0], tables.cost_to_target(rounds).num_seeds[0]) == (1, 3)
+
+
+def test_without_fedavg_there_is_no_target():
+    assert tables.cost_to_target(rounds_of(dict(algorithm="scaffold"))).empty
+
+
+# ---- banks, partitions ------------------------------------------------------------------------------------------
+
+
+def banks_of(scores: dict[str, list], num_train=(10, 30)) -> pd.DataFrame:
+    """Two banks in one seed, with a score for each algorithm and bank; the second bank is the larger."""
+    rows = [
+        {
+            **dict(setting=number, algorithm=algorithm, alpha=0.1, seed=0, client_lr=0.1, mu=NAN, num_epochs=1),
+            **dict(client=client, num_train=num_train[client], num_train_positives=client, num_test=5),
+            **dict(num_test_positives=1, average_precision=score, roc_auc=0.5, log_loss=0.1),
+        }
+        for number, (algorithm, each) in enumerate(scores.items())
+        for client, score in enumerate(each)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_banks_are_ranked_by_size_and_compared_with_their_own_model():
+    table = tables.bank_table(banks_of({"fedavg": [0.5, 0.25], "local_only": [0.25, 0.5]}))
+    fedavg = table[table.algorithm == "fedavg"]
+    assert list(fedavg.bank_rank) == [1, 2] and list(fedavg.num_train) == [30, 10]
+    assert list(fedavg.difference) == [-0.25, 0.25] and list(fedavg.wins) == [0, 1]
+
+
+def test_banks_without_a_score_are_counted_and_not_zero():
+    row = tables.bank_summary(banks_of({"fedavg": [NAN, 1.0], "local_only": [NAN, 0.5]})).iloc[0]
+    assert row.average_precision == 1.0 and (row.num_defined, row.num_banks) == (1, 2)
+    assert (row.num_better, row.num_compared) == (1, 1)
+
+
+def test_banks_of_diverged_settings_are_left_out():
+    table = tables.bank_summary(banks_of({"fedavg": [0.5, 0.5], "scaffold": [0.1, 0.1]}), diverged=[1])
+    assert list(table.algorithm) == ["fedavg"] and table.num_compared[0] == 0
+
+
+def test_partition_table_counts_banks_without_fraud_and_without_rows():
+    frame = pd.DataFrame(dict(alpha=NAN, seed=0, client=[0, 1, 2], num_examples=[10, 5, 0], num_positives=[3, 0, 0]))
+    row = tables.partition_table(frame.assign(prevalence=0.1, kl=[0.1, 0.2, 0.3], tvd=0.0)).iloc[0]
+    assert (row.num_without_fraud, row.num_empty, row.num_banks) == (1, 1, 3)
+    assert (row.num_examples, row.num_examples_min, row.num_examples_max) == (5.0, 0, 10)
+    assert row.kl == pytest.approx(0.2)
+
+
+def test_diverged_settings_are_named():
+    table = tables.diverged_settings(rounds_of({}, dict(algorithm="scaffold", diverged=True, seed=7), num_rounds=2))
+    assert table[["setting", "algorithm", "seed"]].to_numpy().tolist() == [[1, "scaffold", 7]]
