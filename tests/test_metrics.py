@@ -25,6 +25,7 @@ any_scores = st.one_of(scores_32, spread_32, scores_64, integers)
 two_classes = hnp.arrays(np.int32, NUM_ROWS, elements=st.integers(0, 1)).filter(lambda y: 0 < y.sum() < NUM_ROWS)
 
 pooled = jax.jit(metrics.ranking_scores)
+order_key = jax.jit(metrics.order_key)
 grouped = jax.jit(metrics.grouped_ranking_scores, static_argnums=4)
 
 
@@ -149,6 +150,11 @@ def test_metrics_run_under_strict_dtype_promotion():
     chex.assert_tree_all_finite(values)
 
 
+def test_a_single_row_is_legal():
+    assert_close(both([1], [0.5]), (1.0, np.nan))
+    assert_close(metrics.recall_at_budget([1], [0.5], budget=1), 1.0)
+
+
 # --- known faults ---------------------------------------------------------------------------------------------------
 
 
@@ -223,19 +229,19 @@ def test_a_concrete_nan_score_raises(as_array):
 @hypothesis.given(spread_32, scores_32)
 def test_order_keys_have_the_order_of_the_scores(some, others):
     for scores in (np.concatenate([some, others]), np.float32([np.inf, -np.inf, *TIED])):
-        chex.assert_trees_all_equal(as_ranks(np.asarray(metrics.order_key(scores))), as_ranks(scores), strict=True)
+        chex.assert_trees_all_equal(as_ranks(np.asarray(order_key(scores))), as_ranks(scores), strict=True)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int8, np.uint32, np.uint8, np.float16, np.bool_, jnp.bfloat16])
 def test_order_keys_of_every_number_type_have_its_order(dtype):
     values = np.array([-7, -1, 0, 1, 5], dtype) if np.dtype(dtype).kind != "u" else np.array([0, 1, 5], dtype)
-    key = np.asarray(metrics.order_key(values))
+    key = np.asarray(order_key(values))
     assert key.dtype == np.uint32
     chex.assert_trees_all_equal(as_ranks(key), as_ranks(values.astype(np.float32)), strict=True)
 
 
 def test_nan_has_the_largest_key():
-    key = np.asarray(metrics.order_key(np.float32([np.nan, -np.nan, np.inf])))
+    key = np.asarray(order_key(np.float32([np.nan, -np.nan, np.inf])))
     assert key[0] == key[1] == 2**32 - 1 > key[2]
 
 
