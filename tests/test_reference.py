@@ -16,8 +16,9 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_fraud import algorithms, local, models, simulate
+from fedjax_fraud import algorithms, local, models
 from fedjax_fraud.algorithms import ALGORITHMS
+from fedjax_fraud.simulate import Program, RoundPlan, Settings, init_settings, run_rounds, select, train_pool
 from tests import reference
 
 NUM_SAMPLES, NUM_FEATURES, NUM_CLIENTS, NUM_SETTINGS = 24, 3, 5, 4
@@ -51,10 +52,10 @@ class Federations(NamedTuple):
     start: np.ndarray
     client_id: np.ndarray
 
-    def settings(self) -> simulate.Settings:
+    def settings(self) -> Settings:
         return jax.tree.map(
             jnp.asarray,
-            simulate.Settings(
+            Settings(
                 self.hyper,
                 self.seed,
                 self.num_epochs,
@@ -133,23 +134,23 @@ def logistic_params(num_features=NUM_FEATURES):
 
 def program(build, *, apply=LOGISTIC.apply, batch_size=2, num_lanes=3, chunk_length=2, **objective):
     """A program of the engine; equal arguments share one compiled function in the whole test session."""
-    return simulate.Program(build, local.Objective(apply, batch_size=batch_size, **objective), num_lanes, chunk_length)
+    return Program(build, local.Objective(apply, batch_size=batch_size, **objective), num_lanes, chunk_length)
 
 
 # Compiling is what these tests cost, and LLVM's optimiser is half of it; what it would save here is microseconds.
 # Tests that go through ``simulate.simulate`` run the optimised program.
 QUICK = {"xla_backend_optimization_level": 0}
 
-run_rounds = jax.jit(simulate.run_rounds, static_argnums=0, compiler_options=QUICK)
+jit_rounds = jax.jit(run_rounds, static_argnums=0, compiler_options=QUICK)
 
 
 def one_round(round_index, work=None):
     """The plan of a single round; ``work`` is ``[settings, clients]``."""
     work = None if work is None else jnp.asarray(work, jnp.float32)[None]
-    return simulate.RoundPlan(jnp.full(1, round_index), jnp.ones(1, bool), jnp.ones(1, bool), work)
+    return RoundPlan(jnp.full(1, round_index), jnp.ones(1, bool), jnp.ones(1, bool), work)
 
 
-def run_engine(prog, feds: Federations, num_rounds, *, work=None, state=None, run=run_rounds):
+def run_engine(prog, feds: Federations, num_rounds, *, work=None, state=None, run=jit_rounds):
     """Round after round through one compiled function.
 
     Args:
@@ -170,7 +171,7 @@ def run_engine(prog, feds: Federations, num_rounds, *, work=None, state=None, ru
 
 def init_state(build, settings, params):
     """The state before the first round, in one compiled function."""
-    return jax.jit(simulate.init_settings, static_argnums=0, compiler_options=QUICK)(build, settings, params)
+    return jax.jit(init_settings, static_argnums=0, compiler_options=QUICK)(build, settings, params)
 
 
 def of_setting(tree, f):
@@ -207,7 +208,7 @@ def _positions(count, keys, *, batch_size, num_steps):
     return jax.vmap(jax.vmap(of_client))(count, keys)
 
 
-_select = jax.jit(simulate.select, static_argnums=2, compiler_options=QUICK)
+jit_select = jax.jit(select, static_argnums=2, compiler_options=QUICK)
 
 
 def engine_batches(feds: Federations, num_rounds, *, batch_size=2, work=None):
@@ -217,7 +218,7 @@ def engine_batches(feds: Federations, num_rounds, *, batch_size=2, work=None):
     result = [[] for _ in feds.seed]
     for r in range(num_rounds):
         plan = jax.tree.map(lambda leaf: leaf[0], one_round(r + 1, None if work is None else work[r]))
-        num_steps, keys = _select(settings, plan, batch_size)
+        num_steps, keys = jit_select(settings, plan, batch_size)
         position, valid = jax.tree.map(
             np.asarray, _positions(settings.count, keys, batch_size=batch_size, num_steps=most)
         )
@@ -423,14 +424,14 @@ def trained(feds, *, num_lanes, chunk_length):
 
     @functools.partial(jax.jit, compiler_options=QUICK)
     def train(settings, data, params):
-        state = simulate.init_settings(prog.build, settings, params)
+        state = init_settings(prog.build, settings, params)
         # Controls that differ between clients, so that a lane which served the wrong client would show.
         shift = jax.random.normal(jax.random.key(1), (NUM_SETTINGS, NUM_CLIENTS, NUM_FEATURES, 1))
         control = state.clients.control | {"kernel": shift}
         state = state._replace(clients=state.clients._replace(control=control))
         num_steps = settings.num_epochs[:, None] * -(-settings.count // 2)
         keys = jnp.arange(NUM_SETTINGS * NUM_CLIENTS, dtype=jnp.uint32).reshape(num_steps.shape)
-        return simulate.train_pool(prog, settings, data, state, num_steps, keys, jnp.asarray(1)).params
+        return train_pool(prog, settings, data, state, num_steps, keys, jnp.asarray(1)).params
 
     return train(feds.settings(), feds.data(), feds.params)
 
