@@ -11,10 +11,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from fedjax_fraud import packing, simulate
+from fedjax_fraud import packing
 from fedjax_fraud.local import Objective, TrainingData
 from fedjax_fraud.score import TestSet
-from fedjax_fraud.simulate import History, Program, RoundPlan, Settings
+from fedjax_fraud.simulate import CPU_LANES, History, Program, RoundPlan, Settings, init_settings, run_rounds
 
 AXIS = "settings"
 PROGRESS_UPDATES = 25
@@ -87,7 +87,7 @@ def make_pool(
     dealt = jax.tree.map(place, settings)
     per_device = place(steps).reshape(num_devices, -1)
     busiest = per_device[np.argmax(per_device.sum(axis=1))]
-    max_lanes = simulate.CPU_LANES if mesh.devices.flat[0].platform == "cpu" else GPU_LANES
+    max_lanes = CPU_LANES if mesh.devices.flat[0].platform == "cpu" else GPU_LANES
     lanes, chunk = packing.choose_packing(busiest, max_lanes=max_lanes)
     program = Program(build, objective, lanes, chunk, test_set.num_samples, test_set.num_positives)
     return Pool(program, dealt, slot, score_every_round)
@@ -141,14 +141,14 @@ def compile_pool(pool: Pool, data: TrainingData, test_features, model_init, num_
 
     def start(settings):
         params = jax.vmap(lambda seed: model_init(jax.random.key(seed)))(settings.seed)
-        return simulate.init_settings(pool.program.build, settings, params)
+        return init_settings(pool.program.build, settings, params)
 
     def over_devices(fn, in_specs, out_specs):
         return jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
     start = jax.jit(over_devices(start, (split,), split))
     rounds = over_devices(
-        functools.partial(simulate.run_rounds, pool.program),
+        functools.partial(run_rounds, pool.program),
         (split, same, same, split, same),
         (split, P(None, AXIS)),
     )

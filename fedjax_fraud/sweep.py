@@ -319,7 +319,11 @@ def _tables(parts, outcomes, score_banks, params, grid, model, num_rounds, train
     tables = [banks.bank_table(grid, jobs, scores(params), train, test, 0)]
     for jobs, scores in alone:
         tables.append(banks.bank_table(grid, jobs, scores(outcomes[-1].params), train, test, first))
-    return pd.concat(rounds, ignore_index=True), pd.concat(tables, ignore_index=True)
+    num_clients = len(next(iter(grid.owners.values())).train.count)
+    tables = [pd.concat(parts, ignore_index=True) for parts in (rounds, tables)]
+    for table in tables:
+        table.insert(4, "num_clients", num_clients)
+    return tables
 
 
 # ---- record -----------------------------------------------------------------------------------------------------
