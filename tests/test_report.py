@@ -133,7 +133,6 @@ def _rounds(rng, setting, algorithm, alpha, seed, mu, num_clients, num_rounds, d
             "algorithm": algorithm,
             "alpha": float(alpha),
             "seed": seed,
-            "num_clients": num_clients,
             "client_lr": 0.05,
             "mu": mu,
             "num_epochs": 1,

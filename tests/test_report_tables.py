@@ -17,7 +17,7 @@ def rounds_of(*settings, num_rounds=1) -> pd.DataFrame:
     for number, changes in enumerate(settings):
         scores = np.broadcast_to(changes.get("scores", changes.get("average_precision", 0.5)), num_rounds)
         row = {
-            **dict(setting=number, algorithm="fedavg", alpha=0.1, seed=0, num_clients=2, client_lr=0.1, mu=NAN),
+            **dict(setting=number, algorithm="fedavg", alpha=0.1, seed=0, client_lr=0.1, mu=NAN),
             **dict(num_epochs=1, roc_auc=0.9, log_loss=0.1, num_participants=2, num_rejected=0, skipped=False),
             **dict(bytes_down=1000, bytes_up=500, delta_norm_mean=1.0, delta_norm_max=2.0, drift=0.5, diverged=False),
         }

@@ -35,7 +35,7 @@ def summary_table(result: Any) -> Table:
         ("alpha", "algorithm", "AP (PR-AUC)", "ROC", "loss", "MB", "AP minus FedAvg", "div."),
     )
     named = summary.assign(name=setting_names(summary))
-    for (alpha, _), group in named.groupby(["alpha", "num_clients"], dropna=False):
+    for alpha, group in named.groupby("alpha", dropna=False):
         for place, row in enumerate(group.to_dict("records")):
             first = "" if place else alpha_name(alpha)
             _add_row(table, first, *_summary_cells(row, differences.get(row["name"], {}).get(alpha_name(alpha))))

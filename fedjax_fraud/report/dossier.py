@@ -98,8 +98,7 @@ def _who_is_ahead(case: _Case) -> str:
     if differences.empty:
         return "There is no FedAvg with another federated algorithm to compare it with, so no algorithm is ahead."
     clauses = [
-        f"at {_alpha_phrase(alpha)} {_verdict(group)}"
-        for (alpha, _), group in differences.groupby(["alpha", "num_clients"], dropna=False)
+        f"at {_alpha_phrase(alpha)} {_verdict(group)}" for alpha, group in differences.groupby("alpha", dropna=False)
     ]
     return f"On pooled PR-AUC, in pairs on the same data and seed, {'; '.join(clauses)}."
 
@@ -170,7 +169,7 @@ def _question(case: _Case) -> str:
     lines = [
         f"Compared: {_listed(names)}.",
         f"Skew: {_partition_words(config)}; alpha {_values(rounds['alpha'])}.",
-        f"Banks: {_values(rounds['num_clients'])}. Communication rounds: {rounds['round'].max()}. "
+        f"Banks: {case.partitions['client'].nunique()}. Communication rounds: {rounds['round'].max()}. "
         f"Seeds: {rounds['seed'].nunique()} ({_values(rounds['seed'])}).",
         f"Local work: {_values(rounds['num_epochs'])} epoch(s) a round at client learning rate "
         f"{_values(rounds['client_lr'])}, mu {_values(rounds['mu'])}, "
@@ -218,8 +217,8 @@ def _scores(case: _Case) -> str:
         "random ranking scores. *Local only* is the mean over banks of each bank's own model on the same pooled rows. "
         "Communication is the total of all banks and rounds."
     ]
-    for (alpha, num_clients), group in case.summary.groupby(["alpha", "num_clients"], dropna=False):
-        parts.append(f"### {_alpha_heading(alpha, num_clients, case)}\n\n{_score_table(case, group)}")
+    for alpha, group in case.summary.groupby("alpha", dropna=False):
+        parts.append(f"### {_alpha_heading(alpha)}\n\n{_score_table(case, group)}")
     return "\n\n".join(parts)
 
 
@@ -258,7 +257,7 @@ def _differences(case: _Case) -> str:
     }
     rows = [
         [
-            *(_alpha_cell(row["alpha"]), name, interval(row, "difference", sign=True), _distinguishable(row)),
+            *(alpha_name(row["alpha"]), name, interval(row, "difference", sign=True), _distinguishable(row)),
             f"{row['wins']} of {row['num_pairs']}",
             *(interval(others[metric].iloc[place], "difference", sign=True) for metric in others),
             str(row["num_excluded"]),
@@ -284,7 +283,7 @@ def _against_local(case: _Case) -> str:
         return ""
     rows = [
         [
-            *(_alpha_cell(row["alpha"]), name, interval(row, "difference", sign=True), _distinguishable(row)),
+            *(alpha_name(row["alpha"]), name, interval(row, "difference", sign=True), _distinguishable(row)),
             *(f"{row['wins']} of {row['num_pairs']}", str(row["num_excluded"]), str(row["num_unpaired"])),
         ]
         for name, row in zip(_names(case, table), table.to_dict("records"), strict=True)
@@ -315,7 +314,7 @@ def _cost(case: _Case) -> str:
         return ""
     rows = [
         [
-            *(_alpha_cell(row["alpha"]), name, number(row["target"]), f"{row['num_reached']} of {row['num_seeds']}"),
+            *(alpha_name(row["alpha"]), name, number(row["target"]), f"{row['num_reached']} of {row['num_seeds']}"),
             _target_text(row["rounds_to_target"], 0),
             _target_text(row["mb_to_target"], 3),
         ]
@@ -365,7 +364,7 @@ def _bank_summary_row(name: str, row: Mapping) -> list[str]:
     alone = row["algorithm"] == "local_only" or row["num_compared"] == 0
     better = DASH if alone else f"{row['num_better']} of {row['num_compared']}"
     defined = f"{row['num_defined']} of {row['num_banks']} defined"
-    return [_alpha_cell(row["alpha"]), name, interval(row, "average_precision"), defined, better]
+    return [alpha_name(row["alpha"]), name, interval(row, "average_precision"), defined, better]
 
 
 def _banks_by_rank(case: _Case, table: pd.DataFrame) -> str:
@@ -388,7 +387,7 @@ def _bank_row(name: str, row: Mapping) -> list[str]:
     """One line of the table of banks by size."""
     alone = row["algorithm"] == "local_only" or row["num_pairs"] == 0
     return [
-        *(_alpha_cell(row["alpha"]), str(row["bank_rank"]), name),
+        *(alpha_name(row["alpha"]), str(row["bank_rank"]), name),
         *(f"{row['num_train']:,.0f}", quantity(row["num_train_positives"]), number(row["average_precision"])),
         f"{row['num_defined']} of {row['num_seeds']}",
         DASH if alone else interval(row, "difference", sign=True),
@@ -402,7 +401,7 @@ def _partitions(case: _Case) -> str:
         return ""
     rows = [
         [
-            *(_alpha_cell(row["alpha"]), str(row["num_banks"])),
+            *(alpha_name(row["alpha"]), str(row["num_banks"])),
             *(_mean_and_range(row, name) for name in ("num_examples", "num_positives", "kl", "tvd")),
             *(str(row["num_without_fraud"]), str(row["num_empty"])),
         ]
@@ -557,16 +556,10 @@ def _alpha_phrase(alpha: float) -> str:
     return "the given partition" if math.isnan(alpha) else f"alpha {alpha_name(alpha)}"
 
 
-def _alpha_heading(alpha: float, num_clients: int, case: _Case) -> str:
-    """An alpha as a heading, with the number of banks where it varies."""
-    regime = wording.skew_regime(alpha)
-    text = regime.capitalize() if math.isnan(alpha) else f"{regime.capitalize()}, alpha = {alpha_name(alpha)}"
-    return f"{text}, {plural(num_clients, 'bank')}" if case.summary["num_clients"].nunique() > 1 else text
-
-
-def _alpha_cell(alpha: float) -> str:
-    """An alpha in a table."""
-    return alpha_name(alpha)
+def _alpha_heading(alpha: float) -> str:
+    """An alpha as a heading."""
+    regime = wording.skew_regime(alpha).capitalize()
+    return regime if math.isnan(alpha) else f"{regime}, alpha = {alpha_name(alpha)}"
 
 
 def _values(column: pd.Series) -> str:

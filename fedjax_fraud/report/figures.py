@@ -49,7 +49,7 @@ def convergence(result: Any) -> Figure:
     panels stand side by side.
 
     Args:
-      result: has ``rounds`` and ``manifest``.
+      result: has ``rounds``, ``partitions`` and ``manifest``.
 
     Returns: a figure, 1440 pixels wide for up to three alphas.
     """
@@ -66,7 +66,7 @@ def convergence(result: Any) -> Figure:
             _draw_levels(axis, summary[_same(summary["alpha"], alpha)], facts.prevalence(result.manifest))
         axes[0, column].set_title(_panel_title(alpha, len(alphas)), fontsize=10.5, color=_INK)
     _scale(axes, curves, summary)
-    _label(figure, axes, rounds)
+    _label(figure, axes, rounds, result.partitions["client"].nunique())
     _legend(figure, result, summary, styles)
     return figure
 
@@ -225,12 +225,12 @@ def _scale(axes: np.ndarray, curves: pd.DataFrame, summary: pd.DataFrame) -> Non
             axis.set_xlim(0, 1.03 * totals.max())
 
 
-def _label(figure: Figure, axes: np.ndarray, rounds: pd.DataFrame) -> None:
+def _label(figure: Figure, axes: np.ndarray, rounds: pd.DataFrame, num_banks: int) -> None:
     """Titles, axis names, units."""
-    seeds, clients = rounds["seed"].nunique(), rounds["num_clients"].max()
+    seeds = plural(rounds["seed"].nunique(), "seed")
     figure.suptitle(
         "Average precision of the global model on the pooled test rows\n"
-        f"mean over {plural(seeds, 'seed')}, band: 95 % t interval; {plural(clients, 'bank')}",
+        f"mean over {seeds}, band: 95 % t interval; {plural(num_banks, 'bank')}",
         fontsize=12,
         color=_INK,
     )

@@ -20,9 +20,8 @@ SCORES = {"average_precision": 1, "roc_auc": 1, "log_loss": -1}
 """The scores, and whether more (1) or less (-1) is better."""
 
 BASELINES = ("centralised", "local_only")
-HYPERPARAMETERS = ("num_clients", "client_lr", "mu", "num_epochs")
+HYPERPARAMETERS = ("client_lr", "mu", "num_epochs")
 SETTING_KEYS = ("algorithm", "alpha", *HYPERPARAMETERS)
-BANK_KEYS = ("algorithm", "alpha", "client_lr", "mu", "num_epochs")
 
 _LISTED_FIRST = ("fedavg", "fedprox", "scaffold")
 _UNIT = ["setting", "alpha"]
@@ -121,7 +120,7 @@ def summarise(rounds: pd.DataFrame) -> pd.DataFrame:
     Returns: the keys; ``num_rounds``; ``num_seeds``, ``num_diverged`` and ``num_used`` (seeds in the mean of the
       average precision); each score with ``_low`` and ``_high``; ``mb_down``, ``mb_up``, ``mb_total`` (1e6 bytes, all
       clients and rounds, mean over all seeds: a diverged run was paid for too); ``relative_mb`` (bytes over those of
-      FedAvg at the same alpha, seed, clients, rate and epochs; NaN without such a partner); ``drift`` (mean over
+      FedAvg at the same alpha, seed, rate and epochs; NaN without such a partner); ``drift`` (mean over
       rounds and seeds) and ``delta_norm_max`` (largest client step of any round and seed that did not diverge).
     """
     final = final_rounds(rounds).rename(columns={"round": "num_rounds"})
@@ -137,7 +136,7 @@ def paired_differences(
 ) -> pd.DataFrame:
     """How far each algorithm is from a reference on the same partition, start, cohorts and batches.
 
-    A pair shares alpha, seed, number of clients and the columns in ``match``. A pair in which either side diverged or
+    A pair shares alpha, seed and the columns in ``match``. A pair in which either side diverged or
     has no score is excluded and counted.
 
     Args:
@@ -202,15 +201,15 @@ def score_targets(rounds: pd.DataFrame, share: float = 0.95, reference: str = "f
       share: the fraction of the reference's score, in (0, 1].
       reference: the algorithm that sets the target; of several hyperparameters the one with the highest mean counts.
 
-    Returns: columns ``alpha, num_clients, target``, a row for each alpha at which the reference has a score.
+    Returns: columns ``alpha, target``, a row for each alpha at which the reference has a score.
     """
     if not 0 < share <= 1:
         raise ValueError(f"`share` must be in (0, 1], got {share}.")
     table = summarise(rounds)
     table = table[(table["algorithm"] == reference) & table["average_precision"].notna()]
-    best = table.groupby(["alpha", "num_clients"], dropna=False, as_index=False)["average_precision"].max()
+    best = table.groupby("alpha", dropna=False, as_index=False)["average_precision"].max()
     best["target"] = share * best["average_precision"]
-    return best[["alpha", "num_clients", "target"]]
+    return best[["alpha", "target"]]
 
 
 def cost_to_target(rounds: pd.DataFrame, share: float = 0.95, reference: str = "fedavg") -> pd.DataFrame:
@@ -225,7 +224,7 @@ def cost_to_target(rounds: pd.DataFrame, share: float = 0.95, reference: str = "
     """
     federated = rounds[~rounds["algorithm"].isin(BASELINES)]
     targets = score_targets(rounds, share, reference)
-    merged = in_order(federated).merge(targets, on=["alpha", "num_clients"], how="inner")
+    merged = in_order(federated).merge(targets, on="alpha", how="inner")
     rows = [_target_row(key, group) for key, group in _groups(merged, SETTING_KEYS)]
     return _ordered(rows, [*SETTING_KEYS, *_TARGET_COLUMNS])
 
@@ -246,8 +245,8 @@ def bank_table(banks: pd.DataFrame, diverged: Collection[int] = ()) -> pd.DataFr
       ``_high``, ``num_pairs``, ``wins``.
     """
     kept = _banks_beside_local(banks, diverged)
-    rows = [_bank_row(key, group) for key, group in _groups(kept, (*BANK_KEYS, "bank_rank"))]
-    return _ordered(rows, [*BANK_KEYS, *_BANK_COLUMNS])
+    rows = [_bank_row(key, group) for key, group in _groups(kept, (*SETTING_KEYS, "bank_rank"))]
+    return _ordered(rows, [*SETTING_KEYS, *_BANK_COLUMNS])
 
 
 def bank_summary(banks: pd.DataFrame, diverged: Collection[int] = ()) -> pd.DataFrame:
@@ -264,7 +263,7 @@ def bank_summary(banks: pd.DataFrame, diverged: Collection[int] = ()) -> pd.Data
       ``num_better`` of ``num_compared`` (banks whose score is above that of their own model).
     """
     kept = _banks_beside_local(banks, diverged)
-    return _ordered([_bank_summary_row(key, group) for key, group in _groups(kept, BANK_KEYS)])
+    return _ordered([_bank_summary_row(key, group) for key, group in _groups(kept, SETTING_KEYS)])
 
 
 def partition_table(partitions: pd.DataFrame) -> pd.DataFrame:
@@ -314,10 +313,10 @@ def _require_unique(final: pd.DataFrame, keys: list[str]) -> None:
 def _spread_centralised(final: pd.DataFrame) -> pd.DataFrame:
     """Centralised rows once for each alpha: one bank that holds every row does not depend on the partition."""
     spread = (final["algorithm"] == "centralised") & final["alpha"].isna()
-    partitions = final[final["algorithm"] != "centralised"][["alpha", "num_clients"]].drop_duplicates()
-    if not spread.any() or partitions.empty or partitions["alpha"].isna().any():
+    alphas = final[final["algorithm"] != "centralised"][["alpha"]].drop_duplicates()
+    if not spread.any() or alphas.empty or alphas["alpha"].isna().any():
         return final.reset_index(drop=True)
-    copies = final[spread].drop(columns=["alpha", "num_clients"]).merge(partitions, how="cross")
+    copies = final[spread].drop(columns="alpha").merge(alphas, how="cross")
     return pd.concat([final[~spread], copies[final.columns]], ignore_index=True)
 
 
@@ -346,7 +345,7 @@ def _with_bounds(name: str, interval: Interval) -> dict[str, float]:
 
 def _with_partner(final: pd.DataFrame, reference: str, match: tuple[str, ...], values: list[str]) -> pd.DataFrame:
     """Each setting beside the reference's setting of the same data: ``values`` again, with suffix ``_partner``."""
-    shared = ["alpha", "num_clients", "seed", *match]
+    shared = ["alpha", "seed", *match]
     partner = final[final["algorithm"] == reference][[*shared, *values]]
     if partner.duplicated(shared).any():
         raise ValueError(
@@ -358,7 +357,7 @@ def _with_partner(final: pd.DataFrame, reference: str, match: tuple[str, ...], v
 
 def _reference_bytes(final: pd.DataFrame, reference: str) -> pd.Series:
     """Total bytes of the reference's partner of each setting; NaN without one, or where a pair is ambiguous."""
-    shared = ["alpha", "num_clients", "seed", "client_lr", "num_epochs"]
+    shared = ["alpha", "seed", "client_lr", "num_epochs"]
     partner = final[final["algorithm"] == reference]
     partner = partner[~partner.duplicated(shared, keep=False)]
     total = partner.assign(total=partner["bytes_down"] + partner["bytes_up"])[[*shared, "total"]]
@@ -447,7 +446,7 @@ def _compared(group: pd.DataFrame) -> pd.Series:
 def _bank_row(key: tuple, group: pd.DataFrame) -> dict:
     """One line of ``bank_table``."""
     score, difference = mean_interval(group["average_precision"]), _compared(group)
-    row = dict(zip((*BANK_KEYS, "bank_rank"), key, strict=True))
+    row = dict(zip((*SETTING_KEYS, "bank_rank"), key, strict=True))
     row["num_seeds"] = len(group)
     row["num_defined"] = score.n
     row["num_train"] = float(group["num_train"].mean())
@@ -464,7 +463,7 @@ def _bank_summary_row(key: tuple, group: pd.DataFrame) -> dict:
     score = group["average_precision"]
     per_seed = score.where(np.isfinite(score)).groupby(group["setting"]).mean()
     difference = _compared(group)
-    row = dict(zip(BANK_KEYS, key, strict=True)) | _with_bounds("average_precision", mean_interval(per_seed))
+    row = dict(zip(SETTING_KEYS, key, strict=True)) | _with_bounds("average_precision", mean_interval(per_seed))
     row["num_banks"] = len(group)
     row["num_defined"] = int(np.isfinite(score).sum())
     row["num_compared"] = len(difference)

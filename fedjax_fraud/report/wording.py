@@ -25,7 +25,7 @@ _ALGORITHMS = {
     "centralised": "Centralised",
     "local_only": "Local only",
 }
-_SYMBOLS = {"num_clients": "clients", "client_lr": "lr", "mu": "mu", "num_epochs": "epochs"}
+_SYMBOLS = {"client_lr": "lr", "mu": "mu", "num_epochs": "epochs"}
 
 
 def algorithm_name(algorithm: str) -> str:
