@@ -66,6 +66,12 @@ def test_every_field_of_a_small_file_has_the_right_value(write, name):
     chex.assert_trees_all_equal(column(loaded, "night"), np.array([0, 0, 1, 1], np.float32))
 
 
+def test_only_what_leaves_an_account_counts_against_the_limit(write):
+    rows = [ROWS[0].replace("9839.64", "400001"), ROWS[1].replace("181.00", "400001"), ROWS[2]]
+    over = column(load_paysim(write(HEADER, *rows)), "log_amount_over_limit")
+    chex.assert_trees_all_close(over, np.array([0, np.log(2), 0], np.float32), rtol=1e-5)
+
+
 def test_equal_account_codes_mean_the_same_account_in_either_role(write):
     accounts = load_paysim(write(HEADER, *ROWS)).accounts
     origin, receiver = accounts["origin"], accounts["receiver"]

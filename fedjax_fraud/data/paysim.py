@@ -23,16 +23,18 @@ ACCOUNTS = {"origin": "nameOrig", "receiver": "nameDest"}
 BALANCES = ("oldbalanceOrg", "newbalanceOrig", "oldbalanceDest", "newbalanceDest")
 NUMBERS = ("step", "amount", "isFraud", *BALANCES)
 NIGHT_HOURS = range(2, 8)
+LIMIT = 200_000.0  # above this, PaySim's description says, a bank looks closely
 
 
 def load_paysim(path: str | Path, features: str = "known_before") -> Transactions:
     """Loads a PaySim file in Kaggle's format; columns are found by name, in any order, others are ignored.
 
     ``features="known_before"`` is what a bank knows before it books the transaction: the type (one-hot over the
-    fixed list ``TYPES``), the amount (``log1p``; also on its own for TRANSFER and CASH_OUT) and the hour of the day
-    (``step % 24``: sine, cosine, and whether it is night). Account names, ``isFlaggedFraud`` and all balances stay
-    out: even the balance *before* the transaction gives the label away, because a fraud takes all of it.
-    ``features="all"`` adds the balances and the errors of their equations, for comparison with work that uses them.
+    fixed list ``TYPES``), the amount (``log1p``; again for TRANSFER and for CASH_OUT alone, and by how much these
+    two exceed 200,000) and the hour of the day (``step % 24``: sine, cosine, and whether it is in 2 to 7). Account
+    names, ``isFlaggedFraud`` and all balances stay out: even the balance *before* the transaction gives the label
+    away, because a fraud takes all of it. ``features="all"`` adds the balances and the errors of their equations,
+    as signed logarithms, for comparison with work that uses them.
 
     Args:
       path: CSV, plain or ``.gz``. ``step``, ``type``, ``amount`` and ``isFraud`` are required. The four balances
@@ -177,10 +179,14 @@ def _known_before(step: np.ndarray, code: np.ndarray, amount: np.ndarray) -> dic
     """What a bank knows before it books: name -> ``[rows]``."""
     angle = step % 24 * (2 * np.pi / 24)
     log_amount = np.log1p(amount)
-    columns = {f"type_{name}": (code == index) for index, name in enumerate(TYPES)}
-    columns |= {"log_amount": log_amount}
-    columns |= {f"log_amount_{name}": log_amount * columns[f"type_{name}"] for name in ("TRANSFER", "CASH_OUT")}
-    return columns | {
+    is_type = {name: code == index for index, name in enumerate(TYPES)}
+    leaves = is_type["TRANSFER"] | is_type["CASH_OUT"]
+    return {
+        **{f"type_{name}": rows for name, rows in is_type.items()},
+        "log_amount": log_amount,
+        "log_amount_TRANSFER": log_amount * is_type["TRANSFER"],
+        "log_amount_CASH_OUT": log_amount * is_type["CASH_OUT"],
+        "log_amount_over_limit": leaves * np.maximum(0, log_amount - np.log1p(LIMIT)),
         "hour_sin": np.sin(angle),
         "hour_cos": np.cos(angle),
         "night": np.isin(step % 24, NIGHT_HOURS),
@@ -207,7 +213,7 @@ def _rule_alarm(number: dict[str, np.ndarray], code: np.ndarray) -> np.ndarray |
     """Whether a TRANSFER or CASH_OUT takes exactly all that the origin has; None without the balances."""
     if "oldbalanceOrg" not in number or "newbalanceOrig" not in number:
         return None
-    leaves = np.isin(code, (TYPES.index("TRANSFER"), TYPES.index("CASH_OUT")))
+    leaves = np.isin(code, [TYPES.index("TRANSFER"), TYPES.index("CASH_OUT")])
     amount = number["amount"]
     emptied = (amount == number["oldbalanceOrg"]) & (number["newbalanceOrig"] == 0)
     return leaves & emptied & (amount > 0)
