@@ -27,12 +27,14 @@ class Pool(NamedTuple):
     Attributes:
       program: what is static.
       settings: host arrays in the order in which they are dealt to the devices, empty settings at the ends.
+      params: the first global model of each setting, leaves ``[settings, ...]``, in the same order.
       slot: ``[federations]``, where each federation stands in that order.
       score_every_round: or only after the last round.
     """
 
     program: Program
     settings: Settings
+    params: Any
     slot: np.ndarray
     score_every_round: bool
 
@@ -69,6 +71,7 @@ def make_pool(
     build: Callable,
     objective: Objective,
     settings: Settings,
+    params: Any,
     test_set: TestSet,
     mesh: Mesh,
     *,
@@ -84,13 +87,13 @@ def make_pool(
         empty[slot] = values
         return empty
 
-    dealt = jax.tree.map(place, settings)
+    dealt, params = jax.tree.map(place, (settings, params))
     per_device = place(steps).reshape(num_devices, -1)
     busiest = per_device[np.argmax(per_device.sum(axis=1))]
     max_lanes = CPU_LANES if mesh.devices.flat[0].platform == "cpu" else GPU_LANES
     lanes, chunk = packing.choose_packing(busiest, max_lanes=max_lanes)
     program = Program(build, objective, lanes, chunk, test_set.num_samples, test_set.num_positives)
-    return Pool(program, dealt, slot, score_every_round)
+    return Pool(program, dealt, params, slot, score_every_round)
 
 
 def _deal(work: np.ndarray, num_devices: int) -> tuple[np.ndarray, int]:
@@ -117,11 +120,12 @@ def pool_work(pool: Pool, num_rounds: int, num_devices: int) -> Work:
 
 
 class Compiled(NamedTuple):
-    """A pool's two executables: the start state, and a segment of rounds."""
+    """A pool's two executables, the start state and a segment of rounds, and their input on the devices."""
 
     start: Callable
     rounds: Callable
     settings: Settings
+    params: Any
     segment: int
 
 
@@ -133,33 +137,29 @@ def _segment_plan(pool: Pool, num_rounds: int, first: int, segment: int) -> Roun
     return RoundPlan(index, active, scored)
 
 
-def compile_pool(pool: Pool, data: TrainingData, test_features, model_init, num_rounds: int, mesh: Mesh) -> Compiled:
+def compile_pool(pool: Pool, data: TrainingData, test_features, num_rounds: int, mesh: Mesh) -> Compiled:
     """Traces and compiles; safe to call for several pools from several threads, since XLA compiles without the GIL."""
     segment = -(-(num_rounds + 1) // PROGRESS_UPDATES)
     split, same = P(AXIS), P()
-    settings = jax.device_put(pool.settings, NamedSharding(mesh, split))
-
-    def start(settings):
-        params = jax.vmap(lambda seed: model_init(jax.random.key(seed)))(settings.seed)
-        return init_settings(pool.program.build, settings, params)
 
     def over_devices(fn, in_specs, out_specs):
         return jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
-    start = jax.jit(over_devices(start, (split,), split))
+    settings, params = jax.device_put((pool.settings, pool.params), NamedSharding(mesh, split))
+    start = over_devices(functools.partial(init_settings, pool.program.build), (split, split), split)
+    lowered_start = jax.jit(start).lower(settings, params)
+    state = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, split)),
+        lowered_start.out_info,
+    )
     rounds = over_devices(
         functools.partial(run_rounds, pool.program),
         (split, same, same, split, same),
         (split, P(None, AXIS)),
     )
-    lowered_start = start.lower(settings)
-    state = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, split)),
-        lowered_start.out_info,
-    )
     plan = _segment_plan(pool, num_rounds, 0, segment)
     lowered_rounds = jax.jit(rounds, donate_argnums=3).lower(settings, data, test_features, state, plan)
-    return Compiled(lowered_start.compile(), lowered_rounds.compile(), settings, segment)
+    return Compiled(lowered_start.compile(), lowered_rounds.compile(), settings, params, segment)
 
 
 def run_pool(
@@ -172,7 +172,7 @@ def run_pool(
 ) -> Outcome:
     """Runs all rounds; ``on_rounds`` is called with the number of rounds just finished, about 25 times in all."""
     began = time.perf_counter()
-    state = compiled.start(compiled.settings)
+    state = compiled.start(compiled.settings, compiled.params)
     parts = []
     for first in range(0, num_rounds + 1, compiled.segment):
         plan = _segment_plan(pool, num_rounds, first, compiled.segment)

@@ -1,7 +1,6 @@
 """Many federations at once: the grid, the programs it needs, their run, and the tables that come out."""
 
 import concurrent.futures
-import functools
 import hashlib
 import platform
 import time
@@ -130,7 +129,8 @@ def sweep(
     objective = Objective(model.apply, batch_size=batch_size)
     mesh = pool.settings_mesh(devices)
     test_set = score.make_test_set(test.features, test.labels)
-    parts = _make_parts(grid, objective, test_set, mesh, len(train.labels), participation)
+    start = _start_params(model, seeds)
+    parts = _make_parts(grid, objective, start, test_set, mesh, len(train.labels), participation)
     data = pool.replicate(_training_data(train, grid), mesh)
     test_features = pool.replicate(test_set.features, mesh)
 
@@ -205,27 +205,40 @@ def _is_local(part: Part) -> bool:
     return part.federations[0].algorithm == LOCAL_ONLY
 
 
+def _start_params(model: Model, seeds: Sequence[int]) -> dict:
+    """seed -> the first global model, the same for every algorithm."""
+    stacked = jax.jit(jax.vmap(lambda seed: model.init(jax.random.key(seed))))(np.array(seeds, np.uint32))
+    stacked = jax.tree.map(np.asarray, stacked)
+    return {seed: jax.tree.map(lambda leaf, i=i: leaf[i], stacked) for i, seed in enumerate(seeds)}
+
+
 def _make_parts(
-    grid: Grid, objective: Objective, test_set: score.TestSet, mesh: Mesh, num_train: int, participation: float
+    grid: Grid,
+    objective: Objective,
+    start: dict,
+    test_set: score.TestSet,
+    mesh: Mesh,
+    num_train: int,
+    participation: float,
 ) -> list[Part]:
-    """One pool for each ``build``; the centralised baseline rides along with FedAvg, banks alone are K = 1."""
+    """One pool for each ``build``; the centralised runs ride along with FedAvg, banks alone are K = 1."""
     averaging = ALGORITHMS[BASELINE].build
     groups: dict[Callable, list[Federation]] = {}
     for federation in grid.federations:
         groups.setdefault(ALGORITHMS[federation.algorithm].build, []).append(federation)
     if grid.centralised:
         groups.setdefault(averaging, []).extend(grid.centralised)
+
+    def make(build, group, num_clients, score_every_round=True):
+        settings = _settings(grid, group, num_clients, num_train=num_train, participation=participation)
+        params = jax.tree.map(lambda *leaves: np.stack(leaves), *(start[federation.seed] for federation in group))
+        made = pool.make_pool(build, objective, settings, params, test_set, mesh, score_every_round=score_every_round)
+        return Part(made, group)
+
     num_clients = len(next(iter(grid.owners.values())).train.count)
-    settings = functools.partial(_settings, grid, num_train=num_train, participation=participation)
-    parts = [
-        Part(pool.make_pool(build, objective, settings(group, num_clients), test_set, mesh), group)
-        for build, group in groups.items()
-    ]
+    parts = [make(build, group, num_clients) for build, group in groups.items()]
     if grid.local_only:
-        alone = pool.make_pool(
-            averaging, objective, settings(grid.local_only, 1), test_set, mesh, score_every_round=False
-        )
-        parts.append(Part(alone, grid.local_only))
+        parts.append(make(averaging, grid.local_only, 1, score_every_round=False))
     return parts
 
 
@@ -276,10 +289,7 @@ def _training_data(train: Transactions, grid: Grid) -> TrainingData:
 def _compile(parts, grid, model, data, test_set, test_features, num_rounds, mesh):
     """All programs at once: one for each part, and the bank scores of the shared and of the local models."""
     with concurrent.futures.ThreadPoolExecutor() as executor:
-        pools = [
-            executor.submit(pool.compile_pool, part.pool, data, test_features, model.init, num_rounds, mesh)
-            for part in parts
-        ]
+        pools = [executor.submit(pool.compile_pool, part.pool, data, test_features, num_rounds, mesh) for part in parts]
         shared = [federation for part in parts if not _is_local(part) for federation in part.federations]
         jobs = [banks.make_jobs(grid, shared, test_set)]
         if grid.local_only:
