@@ -179,6 +179,106 @@ def of_setting(tree, f):
     return jax.tree.map(lambda leaf: leaf[f], tree)
 
 
+IDENT_X = np.repeat([1.0, -2.0, 0.5], [2, 3, 7])[:, None]
+IDENT_Y = np.repeat([1.0, 1.0, 0.0], [2, 3, 7])
+
+
+def ident(**settings) -> Federations:
+    """IDENT: three clients whose own rows are all alike, so that neither shuffles nor batches matter.
+
+    Two empty clients, two columns of zeros and twelve rows of 1e30 that nobody owns fill it up to the common shapes.
+    """
+    x, y = np.zeros((NUM_SAMPLES, NUM_FEATURES)), np.ones(NUM_SAMPLES)
+    x[12:] = 1e30
+    x[:12, :1], y[:12] = IDENT_X, IDENT_Y
+    return federations(x=x, y=y, counts=(2, 3, 7, 0, 0), client_lr=0.5, **settings)
+
+
+def ident_rounds(states, f=0, field="params"):
+    """(w, b) of setting ``f`` after each round."""
+    trees = [of_setting(getattr(state.server, field), f) for state in states]
+    return np.array([(tree["kernel"][0, 0], tree["bias"][0]) for tree in trees])
+
+
+class Quadratic(NamedTuple):
+    """A federation of one-dimensional quadratics h w^2 / 2 + g w, on whose rows everything can be worked by hand.
+
+    Attributes:
+      start, count: ``[3]`` each client's rows of ``QUADRATIC_ROWS``; all rows of a client are alike, and a batch is
+        one row, so an epoch is ``count`` full-gradient steps.
+      w0: the first global model.
+      lr, mu, num_epochs: as ever.
+      work: ``[3]`` the share of its work that each client does, in every round.
+    """
+
+    start: tuple[int, ...]
+    count: tuple[int, ...]
+    w0: float
+    lr: float
+    mu: float = 0.0
+    num_epochs: int = 1
+    work: tuple[float, ...] = (1.0, 1.0, 1.0)
+
+
+NUM_QUADRATICS = 8
+QUADRATIC_ROWS = np.array(
+    [(1, 0), (2, -6), (4, 4)]  # 0: QUAD, h = (1, 2, 4), b = (0, 3, -1), g = -h b
+    + [(2, 1), (0, -1), (2, 10), (0, -10)]  # 3: Karimireddy et al.'s pair with G = 1, and 5: with G = 10
+    + [(1, -10)]  # 7: (w - 10)^2 / 2
+    + 10 * [(1, -1)]
+    + 30 * [(1, -3)]
+    + 60 * [(1, -11)]  # 8: 10, 30 and 60 rows with minima 1, 3 and 11
+    + 2 * [(np.nan, 0)]  # 108: never finite
+    + 2 * [(1e30, 0)],  # 110: overflows in the second step
+    np.float32,
+)
+QUAD = Quadratic((0, 1, 2), (1, 1, 1), w0=1.0, lr=0.05, num_epochs=5)
+
+
+def quadratic_logits(params, x):
+    """The objective itself; the loss passes it on."""
+    return x[:, 0] * params["w"] ** 2 / 2 + x[:, 1] * params["w"]
+
+
+def quadratic_loss(logits, labels):
+    del labels
+    return logits
+
+
+def run_quadratics(build, cases, num_rounds=1, controls=None):
+    """The model w and the controls of each case after each round.
+
+    Args:
+      controls: ``(c, (c_1, c_2, c_3))`` to start from, the same for all cases; None = zeros.
+
+    Returns: the states and histories of ``run_engine``, leaves ``[NUM_QUADRATICS, ...]``, the cases first.
+    """
+    cases = [*cases, *[cases[-1]] * (NUM_QUADRATICS - len(cases))]
+    feds = federations(
+        x=QUADRATIC_ROWS,
+        y=np.zeros(len(QUADRATIC_ROWS)),
+        start=[case.start for case in cases],
+        counts=[case.count for case in cases],
+        client_lr=[case.lr for case in cases],
+        mu=[case.mu for case in cases],
+        num_epochs=[case.num_epochs for case in cases],
+        params={"w": jnp.zeros(())},
+        num_settings=NUM_QUADRATICS,
+    )._replace(params={"w": jnp.array([case.w0 for case in cases], jnp.float32)})
+    prog = program(build, apply=quadratic_logits, loss_fn=quadratic_loss, batch_size=1)
+    state = init_state(build, feds.settings(), feds.params)
+    if controls is not None:
+        c, c_k = ({"w": jnp.broadcast_to(jnp.float32(c), (NUM_QUADRATICS, *np.shape(c)))} for c in controls)
+        state = state._replace(server=state.server._replace(control=c), clients=state.clients._replace(control=c_k))
+    work = np.broadcast_to([case.work for case in cases], (num_rounds, NUM_QUADRATICS, 3))
+    return run_engine(prog, feds, num_rounds, work=work, state=state)
+
+
+def models_of(states):
+    """w ``[rounds, cases]`` of quadratic federations."""
+    return np.array([state.server.params["w"] for state in states])
+
+
 def plain_fedavg(hyper):
     return algorithms.fedavg(optax.sgd(hyper["client_lr"]))
 
@@ -304,8 +404,6 @@ def test_the_reference_gradient_equals_difference_quotients(widths):
         np.testing.assert_allclose(g, want, atol=1e-8)
 
 
-IDENT_X = np.repeat([1.0, -2.0, 0.5], [2, 3, 7])[:, None]
-IDENT_Y = np.repeat([1.0, 1.0, 0.0], [2, 3, 7])
 IDENT_ROWS = [
     [np.array([0, 1])],
     [np.array([2, 3]), np.array([4])],
