@@ -274,6 +274,12 @@ def test_banks_without_a_score_are_counted_and_not_zero():
     assert (row.num_better, row.num_compared) == (1, 1)
 
 
+def test_a_bank_whose_test_rows_are_all_frauds_has_no_score():
+    banks = banks_of({"fedavg": [1.0, 0.5]}).assign(num_test_positives=[5, 1])
+    row = tables.bank_summary(banks).iloc[0]
+    assert row.average_precision == 0.5 and (row.num_defined, row.num_banks) == (1, 2)
+
+
 def test_banks_of_diverged_settings_are_left_out():
     table = tables.bank_summary(banks_of({"fedavg": [0.5, 0.5], "scaffold": [0.1, 0.1]}), diverged=[1])
     assert list(table.algorithm) == ["fedavg"] and table.num_compared[0] == 0

@@ -171,9 +171,9 @@ def _question(case: _Case) -> str:
         f"Skew: {_partition_words(config)}; alpha {_values(rounds['alpha'])}.",
         f"Banks: {case.partitions['client'].nunique()}. Communication rounds: {rounds['round'].max()}. "
         f"Seeds: {rounds['seed'].nunique()} ({_values(rounds['seed'])}).",
-        f"Local work: {_values(rounds['num_epochs'])} epoch(s) a round at client learning rate "
-        f"{_values(rounds['client_lr'])}, mu {_values(rounds['mu'])}, "
-        f"{_from_config(config, 'batch_size')}, {_from_config(config, 'participation')}.",
+        f"Local work: {_values(rounds['num_epochs'])} epoch(s) a round; client learning rate "
+        f"{_values(rounds['client_lr'])}; mu {_values(rounds['mu'])}; "
+        f"{_from_config(config, 'batch_size')}; {_from_config(config, 'participation')}.",
         f"Model: {_model_words(case.manifest)}.",
         f"Federated settings run: {federated['setting'].nunique():,}, each {rounds['round'].max()} rounds.",
     ]
@@ -202,8 +202,9 @@ def _model_words(manifest: Mapping) -> str:
     """The model and its size."""
     model = manifest.get("model") or {}
     size = facts.number_fact(manifest, "model", "num_params")
-    description = str(model.get("description", "not described"))
-    return f"{description}, {size:,.0f} parameters" if math.isfinite(size) else description
+    words = [str(model["description"])] if model.get("description") else []
+    words += [f"{size:,.0f} parameters"] if math.isfinite(size) else []
+    return ", ".join(words) or "not recorded"
 
 
 # ---- scores -----------------------------------------------------------------------------------------------------
@@ -518,7 +519,8 @@ def _meaning(case: _Case) -> str:
         "and the seeds. *Largest client step* is the largest norm of any client's update in any round and seed.",
         "**Intervals** are 95 % Student t intervals of the mean over seeds. A seed sets the partition, the start of "
         "the model, the cohorts and the batches; the intervals cover these. They do **not** cover the choice of the "
-        "test rows, which are the same for every seed, nor another period, bank or country.",
+        "test rows, which are the same for every seed, nor another period, bank or country. With few seeds they are "
+        "wide, and may reach beyond what the score can be; that is a sign of too few seeds.",
         "Intervals are not corrected for the number of comparisons: where there is no difference at all, about one "
         "paired interval in twenty still excludes 0.",
         f"**Diverged** settings (loss not finite at the end, or {far}) are left out of means "

@@ -308,7 +308,9 @@ def _draw_shares(axis: Axes, shares: pd.DataFrame, colours: str, top: float) -> 
 
 
 def _share_text(share: float) -> str:
-    """A share in percent, small ones with one digit that is not zero."""
+    """A share in percent, small ones with one digit that is not zero; 100 means all."""
+    if 0.995 <= share < 1:
+        return ">99 %"
     return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.1g} %"
 
 
@@ -320,8 +322,8 @@ def _mark_zeros(axis: Axes, shares: pd.DataFrame) -> None:
 
 def _label_shares(figure: Figure, axes: np.ndarray, images: list) -> None:
     """Titles and the two colour bars."""
-    figure.suptitle("Who holds the training rows and the frauds", fontsize=12, color=_INK)
-    names = ("share of all training rows", "share of all frauds (cross: none)")
+    figure.suptitle("Who holds the training rows and the frauds (cross: no fraud)", fontsize=12, color=_INK)
+    names = ("share of rows", "share of frauds")
     for line, image, name in zip(axes, images, names, strict=True):
         line[0].set_ylabel("seed", fontsize=9)
         bar = figure.colorbar(

@@ -233,7 +233,8 @@ def bank_table(banks: pd.DataFrame, diverged: Collection[int] = ()) -> pd.DataFr
     """What each bank gets, by rank of size: bank 1 is the largest of its federation.
 
     Under a Dirichlet partition client 0 of one seed has nothing to do with client 0 of the next; the largest bank of
-    each seed does compare. A bank whose test rows have one class has no score: it is left out and counted.
+    each seed does compare. A bank whose test rows have one class has no score, whatever the table says (all frauds
+    would be a perfect 1): it is left out and counted.
 
     Args:
       banks: one row per setting and client after the final round.
@@ -429,6 +430,8 @@ def _reached_by_half(values: pd.Series, num_seeds: int) -> float:
 def _banks_beside_local(banks: pd.DataFrame, diverged: Collection[int]) -> pd.DataFrame:
     """The banks of settings that did not diverge, ranked by size, each beside its own model's score."""
     kept = banks[~banks["setting"].isin(list(diverged))]
+    two_classes = (kept["num_test_positives"] > 0) & (kept["num_test_positives"] < kept["num_test"])
+    kept = kept.assign(average_precision=kept["average_precision"].where(two_classes))
     kept = kept.sort_values([*_UNIT, "num_train", "client"], ascending=[True, True, False, True], kind="stable")
     kept = kept.assign(bank_rank=kept.groupby(_UNIT, dropna=False).cumcount() + 1)
     shared = ["alpha", "seed", "client_lr", "num_epochs", "client"]
