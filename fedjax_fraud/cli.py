@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--rounds", type=_integer, default=10, metavar="N", help="communication rounds")
     group.add_argument("--epochs", type=_integer, nargs="+", default=[1], metavar="N", help="local epochs a round")
     group.add_argument("--batch-size", type=_integer, default=64, metavar="N", help="rows of a local batch")
-    group.add_argument("--client-lr", type=_number, nargs="+", default=[0.05], metavar="X", help="local learning rate")
+    group.add_argument("--client-lr", type=_number, nargs="+", default=[0.1], metavar="X", help="local learning rate")
     group.add_argument("--mu", type=_number, nargs="+", default=[0.01], metavar="X", help="FedProx's proximal strength")
     group.add_argument("--participation", type=_number, default=1.0, metavar="X", help="share of banks in a round")
     group.add_argument("--hidden", type=_integer, nargs="*", default=[64, 32], metavar="N", help="none: logistic")

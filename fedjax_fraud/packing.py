@@ -64,26 +64,30 @@ def count_work(num_steps: np.ndarray, *, num_lanes: int, chunk_length: int) -> W
 
 
 def choose_packing(num_steps: np.ndarray, *, max_lanes: int, max_waste: float = 1.1) -> tuple[int, int]:
-    """The number of lanes and the chunk length for a pool: long chunks, unless they waste steps.
+    """The number of lanes and the chunk length of a pool: long chunks, unless they waste steps.
 
     A wave costs a gather and a scatter of L models, so long chunks are cheaper; but the last chunk of a client is
-    partly empty, and clients of one to three steps are common under skew. Takes the longest power of two whose
-    executed steps stay within ``max_waste`` of the best possible, and no more lanes than can be kept busy.
+    partly empty, and clients of one to three steps are common under skew. Takes no more lanes than every device can
+    keep busy beside its longest client, and the longest power of two whose executed steps stay within ``max_waste``
+    of those of single-step chunks.
 
     Args:
-      num_steps: ``[pool]`` local steps of a round in which everybody takes part.
+      num_steps: ``[pool]`` or ``[devices, pool]`` local steps of a round in which everybody takes part.
       max_lanes: how many lanes suit the device (CPU: 8 to 16; 32 fall out of cache).
-      max_waste: executed / best possible executed, at most.
+      max_waste: executed steps, over those with chunks of one step.
 
-    Returns: ``(num_lanes, chunk_length)``, both at least 1.
+    Returns: ``(num_lanes, chunk_length)``, both at least 1, the same for all devices.
     """
-    steps = np.asarray(num_steps, np.int64).ravel()
-    longest, total = steps.max(initial=1), max(steps.sum(), 1)
-    num_lanes = int(np.clip(total // max(longest, 1), 1, max_lanes))
-    best = count_work(steps, num_lanes=num_lanes, chunk_length=1).executed
+    steps = np.atleast_2d(np.asarray(num_steps, np.int64))
+    steps = steps[steps.sum(axis=1) > 0]
+    if not steps.size:
+        return 1, 1
+    num_lanes = int(np.clip((steps.sum(axis=1) // steps.max(axis=1)).min(), 1, max_lanes))
+
+    def executed(chunk_length):
+        return sum(count_work(row, num_lanes=num_lanes, chunk_length=chunk_length).executed for row in steps)
+
     chunk_length = MAX_CHUNK_LENGTH
-    while chunk_length > 1:
-        if count_work(steps, num_lanes=num_lanes, chunk_length=chunk_length).executed <= max_waste * max(best, 1):
-            break
+    while chunk_length > 1 and executed(chunk_length) > max_waste * executed(1):
         chunk_length //= 2
     return num_lanes, chunk_length

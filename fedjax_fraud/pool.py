@@ -89,9 +89,8 @@ def make_pool(
 
     dealt, params = jax.tree.map(place, (settings, params))
     per_device = place(steps).reshape(num_devices, -1)
-    busiest = per_device[np.argmax(per_device.sum(axis=1))]
     max_lanes = CPU_LANES if mesh.devices.flat[0].platform == "cpu" else GPU_LANES
-    lanes, chunk = packing.choose_packing(busiest, max_lanes=max_lanes)
+    lanes, chunk = packing.choose_packing(per_device, max_lanes=max_lanes)
     program = Program(build, objective, lanes, chunk, test_set.num_samples, test_set.num_positives)
     return Pool(program, dealt, params, slot, score_every_round)
 

@@ -66,7 +66,7 @@ def sweep(
     num_rounds: int = 10,
     num_epochs: int | Sequence[int] = 1,
     batch_size: int = 64,
-    client_lr: float | Sequence[float] = 0.05,
+    client_lr: float | Sequence[float] = 0.1,
     mu: float | Sequence[float] = 0.01,
     participation: float = 1.0,
     model: Model | None = None,
