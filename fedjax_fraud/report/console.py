@@ -28,7 +28,7 @@ def summary_table(result: Any) -> Table:
     Returns: a table for ``rich``, at most 100 columns wide; baselines and the prevalence have rows of their own.
     """
     summary = summarise(result.rounds)
-    differences = _differences(result.rounds)
+    differences = _differences(result.rounds, summary)
     prevalence = facts.prevalence(result.manifest)
     table = _empty_table(
         "Pooled test rows after the last round: mean over seeds [95 % interval]",
@@ -83,14 +83,11 @@ def _partitions_table(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> Tabl
     return table
 
 
-def _differences(rounds: pd.DataFrame) -> dict[str, dict[str, str]]:
+def _differences(rounds: pd.DataFrame, summary: pd.DataFrame) -> dict[str, dict[str, str]]:
     """Name of a setting -> alpha -> its difference to FedAvg as text."""
     table = paired_differences(rounds)
-    if table.empty:
-        return {}
-    whole = pd.concat([table, summarise(rounds)], ignore_index=True)
     texts: dict[str, dict[str, str]] = {}
-    for name, row in zip(setting_names(whole), table.to_dict("records"), strict=False):
+    for name, row in zip(setting_names(table, among=summary), table.to_dict("records"), strict=True):
         texts.setdefault(name, {})[alpha_name(row["alpha"])] = _interval(row, "difference", sign=True)
     return texts
 

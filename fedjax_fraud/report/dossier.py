@@ -549,8 +549,7 @@ def _record(case: _Case) -> str:
 
 def _names(case: _Case, table: pd.DataFrame) -> list[str]:
     """Names of a table's rows, with the hyperparameters that the whole result varies."""
-    whole = pd.concat([table, case.summary], ignore_index=True)
-    return setting_names(whole)[: len(table)]
+    return setting_names(table, among=case.summary)
 
 
 def _alpha_phrase(alpha: float) -> str:

@@ -46,18 +46,19 @@ def skew_regime(alpha: float) -> str:
     return next((name for bound, name in names if alpha <= bound * (1 + 1e-6)), "close to IID")
 
 
-def setting_names(frame: pd.DataFrame) -> list[str]:
-    """A name for each row: the algorithm, and those hyperparameters that the table varies (mu always).
+def setting_names(frame: pd.DataFrame, among: pd.DataFrame | None = None) -> list[str]:
+    """A name for each row: the algorithm, and those hyperparameters that vary (mu always).
 
     Args:
-      frame: has ``algorithm`` and any of the hyperparameters.
+      frame: has ``algorithm`` and the hyperparameters.
+      among: the table that says which hyperparameters vary; ``frame`` itself by default.
 
     Example:
-      >>> setting_names(pd.DataFrame({"algorithm": ["fedprox"], "mu": [0.01], "client_lr": [0.1]}))
+      >>> setting_names(pd.DataFrame({"algorithm": ["fedprox"], "mu": [0.01], "client_lr": [0.1], "num_epochs": [1]}))
       ['FedProx (mu 0.01)']
     """
-    present = [name for name in HYPERPARAMETERS if name in frame.columns]
-    shown = [name for name in present if name == "mu" or frame[name].dropna().nunique() > 1]
+    whole = frame if among is None else among
+    shown = [name for name in HYPERPARAMETERS if name == "mu" or whole[name].dropna().nunique() > 1]
     return [_setting_name(row, shown) for row in frame.to_dict("records")]
 
 
