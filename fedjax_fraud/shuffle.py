@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, UInt32
 
 NUM_ROUNDS = 3
+ROUND_KEY_STEP = 0x9E3779B9  # 2**32 / golden ratio: the keys of the rounds lie far apart.
 
 
 def mix(value: UInt32[Array, "*shape"], key: UInt32[Array, "*#shape"]) -> UInt32[Array, "*shape"]:
@@ -39,12 +40,16 @@ def shuffle_index(
     rows = jnp.ceil(jnp.sqrt(n.astype(jnp.float32))).astype(jnp.uint32)
     columns = (n + rows - 1) // rows
 
+    def round_key(i):
+        # The hash starts with value ^ key. Keys that differ by 1 would feed it the same few inputs in every round.
+        return key + jnp.uint32((i + 1) * ROUND_KEY_STEP % 2**32)
+
     def permute_grid(value):
         row, column = value // columns, value % columns
         for i in range(NUM_ROUNDS):
             # The hash is halved: a sum that wrapped at 2**32 before the remainder would send two rows to one.
-            row = (row + (mix(column, key + jnp.uint32(2 * i)) >> 1)) % rows
-            column = (column + (mix(row, key + jnp.uint32(2 * i + 1)) >> 1)) % columns
+            row = (row + (mix(column, round_key(2 * i)) >> 1)) % rows
+            column = (column + (mix(row, round_key(2 * i + 1)) >> 1)) % columns
         return row * columns + column
 
     def outside(value):
