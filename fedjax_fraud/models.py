@@ -18,13 +18,14 @@ class _MLP(nn.Module):
         return nn.Dense(1)(x)
 
 
-def from_flax(module: nn.Module, num_features: int) -> Model:
+def from_flax(module: nn.Module, num_features: int, description: str | None = None) -> Model:
     """Any Flax (linen) module as a ``Model``.
 
     Args:
       module: maps ``[batch, features]`` to logits ``[batch]`` or ``[batch, 1]``. It must keep no state but its
         parameters: no batch statistics, no dropout.
       num_features: columns of the feature matrix, at least 1.
+      description: one line for the record; default the module's class name.
 
     Raises: ValueError if ``num_features`` is below 1.
     """
@@ -40,12 +41,13 @@ def from_flax(module: nn.Module, num_features: int) -> Model:
         logits = module.apply({"params": params}, x)
         return logits.reshape(x.shape[0])
 
-    return Model(init, apply)
+    return Model(init, apply, description or type(module).__name__)
 
 
 def logistic_regression(num_features: int) -> Model:
     """One linear layer that starts at zero, so that a run does not depend on a random start."""
-    return from_flax(nn.Dense(1, kernel_init=nn.initializers.zeros), num_features)
+    module = nn.Dense(1, kernel_init=nn.initializers.zeros)
+    return from_flax(module, num_features, f"logistic regression on {num_features} features")
 
 
 def mlp(num_features: int, hidden: tuple[int, ...] = (64, 32)) -> Model:
@@ -55,4 +57,5 @@ def mlp(num_features: int, hidden: tuple[int, ...] = (64, 32)) -> Model:
     """
     if any(width < 1 for width in hidden):
         raise ValueError(f"`hidden` must hold widths of at least 1, got {tuple(hidden)}. Use () for no hidden layer.")
-    return from_flax(_MLP(tuple(hidden)), num_features)
+    widths = "-".join(map(str, (num_features, *hidden, 1)))
+    return from_flax(_MLP(tuple(hidden)), num_features, f"multi-layer perceptron {widths}, ReLU")

@@ -29,14 +29,14 @@ class Pool(NamedTuple):
       settings: host arrays in the order in which they are dealt to the devices, empty settings at the ends.
       params: the first global model of each setting, leaves ``[settings, ...]``, in the same order.
       slot: ``[federations]``, where each federation stands in that order.
-      score_every_round: or only after the last round.
+      score_every_round: ``[settings]``, whether each is scored after every round, or only after the last.
     """
 
     program: Program
     settings: Settings
     params: Any
     slot: np.ndarray
-    score_every_round: bool
+    score_every_round: np.ndarray
 
 
 class Work(NamedTuple):
@@ -74,8 +74,7 @@ def make_pool(
     params: Any,
     test_set: TestSet,
     mesh: Mesh,
-    *,
-    score_every_round: bool = True,
+    score_every_round: np.ndarray,
 ) -> Pool:
     """Deals the settings to the devices by work, largest first and back and forth, and chooses the packing."""
     steps = settings.num_epochs[:, None] * -(-settings.count // objective.batch_size)
@@ -87,7 +86,7 @@ def make_pool(
         empty[slot] = values
         return empty
 
-    dealt, params = jax.tree.map(place, (settings, params))
+    dealt, params, score_every_round = jax.tree.map(place, (settings, params, score_every_round))
     per_device = place(steps).reshape(num_devices, -1)
     max_lanes = CPU_LANES if mesh.devices.flat[0].platform == "cpu" else GPU_LANES
     lanes, chunk = packing.choose_packing(per_device, max_lanes=max_lanes)
@@ -132,7 +131,8 @@ def _segment_plan(pool: Pool, num_rounds: int, first: int, segment: int) -> Roun
     """Rounds ``first .. first + segment - 1``; round 0 and rounds past the end train nobody."""
     index = np.arange(first, first + segment, dtype=np.int32)
     active = (index >= 1) & (index <= num_rounds)
-    scored = (index <= num_rounds) if pool.score_every_round else (index == 0) | (index == num_rounds)
+    ends = (index == 0) | (index == num_rounds)
+    scored = ends[:, None] | ((index <= num_rounds)[:, None] & pool.score_every_round)
     return RoundPlan(index, active, scored)
 
 
@@ -153,7 +153,7 @@ def compile_pool(pool: Pool, data: TrainingData, test_features, num_rounds: int,
     )
     rounds = over_devices(
         functools.partial(run_rounds, pool.program),
-        (split, same, same, split, same),
+        (split, same, same, split, RoundPlan(same, same, P(None, AXIS))),
         (split, P(None, AXIS)),
     )
     plan = _segment_plan(pool, num_rounds, 0, segment)
@@ -182,6 +182,12 @@ def run_pool(
     history = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: num_rounds + 1, pool.slot], *parts)
     params = jax.tree.map(lambda leaf: np.asarray(leaf)[pool.slot], state.server.params)
     return Outcome(history, params, time.perf_counter() - began)
+
+
+def take_federations(outcome: Outcome, which: slice) -> Outcome:
+    """The outcome of some of a pool's federations."""
+    history = jax.tree.map(lambda leaf: leaf[:, which], outcome.history)
+    return Outcome(history, jax.tree.map(lambda leaf: leaf[which], outcome.params), outcome.run_seconds)
 
 
 def replicate(tree, mesh: Mesh):

@@ -68,12 +68,17 @@ def bank_scores(
     num_positives: int,
     num_banks: int,
 ) -> Scores:
-    """Scores within each bank's own test rows: fields ``[banks]``. ``bank``: the owner of each row."""
+    """Scores within each bank's own test rows: fields ``[banks]``. ``bank``: the owner of each row.
+
+    A bank whose rows have one class has no ranking scores: both are NaN, although the average precision of a bank
+    with nothing but fraud would be 1.
+    """
     num_samples = bank.shape[0]
     positive, negative = logits[:num_positives], logits[num_positives:num_samples]
     average_precision, roc_auc = metrics.grouped_ranking_scores(
         positive, bank[:num_positives], negative, bank[num_positives:], num_banks
     )
+    average_precision = jnp.where(jnp.isnan(roc_auc), jnp.nan, average_precision)
     labels = (jnp.arange(num_samples) < num_positives).astype(logits.dtype)
     row_losses = losses.binary_cross_entropy(logits[:num_samples], labels)
     total = jax.ops.segment_sum(row_losses, bank, num_banks)

@@ -78,7 +78,7 @@ class RoundPlan(NamedTuple):
     Attributes:
       round_index: int32, from 1; decides cohorts and batches.
       active: whether anybody trains. An inactive round only scores.
-      scored: whether the global models are scored after the round (NaN if not).
+      scored: ``[rounds, settings]``, whether a setting's global model is scored after the round (NaN if not).
       work: None, then cohorts are drawn; or ``[rounds, settings, clients]``, the share in [0, 1] of its full local
         work that each client does: 0 = absent, 0.5 = a straggler that makes half of its steps, rounded up.
     """
@@ -300,24 +300,18 @@ def client_drift(params, local_params, counts: Bool[Array, " clients"]) -> tuple
 # ---- score ------------------------------------------------------------------------------------------------------
 
 
-def score_settings(program: Program, params, test_features, scored: Array) -> score.Scores:
-    """Scores of every setting's global model, one model at a time; NaN in a round that is not scored."""
-    num_settings = jax.tree.leaves(params)[0].shape[0]
+def score_settings(program: Program, params, test_features, scored: Bool[Array, " settings"]) -> score.Scores:
+    """Scores of every setting's global model, one model at a time; NaN for those that are not scored."""
+    unknown = score.Scores(*(jnp.asarray(jnp.nan, jnp.float32) for _ in score.Scores._fields))
     if program.num_test == 0:
-        return score.Scores(*(jnp.full(num_settings, jnp.nan) for _ in score.Scores._fields))
+        return jax.tree.map(lambda nan: jnp.full(scored.shape, nan), unknown)
 
     def of_setting(params):
         logits = score.test_logits(program.objective.apply, params, test_features)
         return score.pooled_scores(logits, num_samples=program.num_test, num_positives=program.num_test_positives)
 
-    def score_all(params):
-        return jax.lax.map(of_setting, params)
-
-    def score_none(params):
-        del params
-        return score.Scores(*(jnp.full(num_settings, jnp.nan) for _ in score.Scores._fields))
-
-    return jax.lax.cond(scored, score_all, score_none, params)
+    # The map is sequential, so a model that is not scored costs nothing.
+    return jax.lax.map(lambda one: jax.lax.cond(one[1], of_setting, lambda _: unknown, one[0]), (params, scored))
 
 
 # ---- rounds -----------------------------------------------------------------------------------------------------
@@ -502,7 +496,7 @@ def simulate(
         test_set = score.make_test_set(test.features, test.labels)
         test_features = jnp.asarray(test_set.features)
         program = program._replace(num_test=test_set.num_samples, num_test_positives=test_set.num_positives)
-    plan = RoundPlan(jnp.arange(1, num_rounds + 1), jnp.ones(num_rounds, bool), jnp.ones(num_rounds, bool))
+    plan = RoundPlan(jnp.arange(1, num_rounds + 1), jnp.ones(num_rounds, bool), jnp.ones((num_rounds, 1), bool))
     if work is not None:
         work = np.asarray(work, np.float32)
         check_work(work, (num_rounds, num_clients))

@@ -23,6 +23,7 @@ from fedjax_fraud.simulate import Settings, check_count, check_participation, ch
 from fedjax_fraud.types import Model, Transactions
 
 BASELINE = "fedavg"
+MAX_CLIENTS_TOGETHER = 8
 
 
 class SweepResult(NamedTuple):
@@ -49,10 +50,11 @@ class SweepResult(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A pool and the federations in it."""
+    """A pool and the federations in it: those that are compared and the centralised ones, then banks alone."""
 
     pool: pool.Pool
     federations: list[Federation]
+    alone: list[Federation]
 
 
 def sweep(
@@ -141,11 +143,11 @@ def sweep(
 
     outcomes = _run(parts, compiled, data, test_features, num_rounds, progress)
     timings["run_seconds"] = sum(outcome.run_seconds for outcome in outcomes)
-    shared = [outcome.params for part, outcome in zip(parts, outcomes, strict=True) if not _is_local(part)]
-    params = jax.tree.map(lambda *leaves: np.concatenate(leaves), *shared)
+    outcomes, alone = _part_outcomes(parts, outcomes)
+    params = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(outcome.params for outcome in outcomes))
     progress("banks", 0, 1)
     score_began = time.perf_counter()
-    rounds, banks = _tables(parts, outcomes, score_banks, params, grid, model, num_rounds, train, test)
+    rounds, bank_scores = _tables(parts, outcomes, alone, score_banks, params, grid, model, num_rounds, train, test)
     timings["table_seconds"] = time.perf_counter() - score_began
     timings["total_seconds"] = time.perf_counter() - began
 
@@ -167,15 +169,15 @@ def sweep(
     manifest = dict(
         config=config,
         data=describe_split(train, test) | dict(source=train.source, sha256=_sha256(train, test)),
-        model=dict(num_params=frames.model_size(model)[0]),
+        model=dict(description=model.description, num_params=frames.model_size(model)[0]),
         versions=_versions(),
         devices=[str(device) for device in mesh.devices.flat],
         timings=timings,
-        work=_work(parts, outcomes, timings["run_seconds"], num_rounds, mesh)
+        work=_work(parts, [*outcomes, *alone], timings["run_seconds"], num_rounds, mesh)
         | dict(num_federations=len(grid.federations)),
         diverged_loss_ratio=frames.DIVERGED_LOSS_RATIO,
     )
-    return SweepResult(rounds, banks, frames.partition_table(grid, train), manifest, params)
+    return SweepResult(rounds, bank_scores, frames.partition_table(grid, train), manifest, params)
 
 
 def _check(train, test, algorithms, alphas, seeds, num_clients, num_rounds, num_epochs, batch_size, client_lr, mu):
@@ -199,10 +201,6 @@ def _check(train, test, algorithms, alphas, seeds, num_clients, num_rounds, num_
 
 
 # ---- programs ---------------------------------------------------------------------------------------------------
-
-
-def _is_local(part: Part) -> bool:
-    return part.federations[0].algorithm == LOCAL_ONLY
 
 
 def _start_params(model: Model, seeds: Sequence[int]) -> dict:
@@ -229,16 +227,23 @@ def _make_parts(
     if grid.centralised:
         groups.setdefault(averaging, []).extend(grid.centralised)
 
-    def make(build, group, num_clients, score_every_round=True):
-        settings = _settings(grid, group, num_clients, num_train=num_train, participation=participation)
-        params = jax.tree.map(lambda *leaves: np.stack(leaves), *(start[federation.seed] for federation in group))
-        made = pool.make_pool(build, objective, settings, params, test_set, mesh, score_every_round=score_every_round)
-        return Part(made, group)
+    def make(build, group, alone, num_clients):
+        settings = _settings(grid, group + alone, num_clients, num_train=num_train, participation=participation)
+        first = (start[federation.seed] for federation in group + alone)
+        params = jax.tree.map(lambda *leaves: np.stack(leaves), *first)
+        every_round = np.arange(len(group + alone)) < len(group)
+        return Part(pool.make_pool(build, objective, settings, params, test_set, mesh, every_round), group, alone)
 
     num_clients = len(next(iter(grid.owners.values())).train.count)
-    parts = [make(build, group, num_clients) for build, group in groups.items()]
-    if grid.local_only:
-        parts.append(make(averaging, grid.local_only, 1, score_every_round=False))
+    # Banks alone need one client each; in a pool of wider settings the others stand empty, which costs memory but
+    # saves a compilation.
+    together = averaging in groups and num_clients <= MAX_CLIENTS_TOGETHER
+    parts = [
+        make(build, group, grid.local_only if together and build is averaging else [], num_clients)
+        for build, group in groups.items()
+    ]
+    if grid.local_only and not together:
+        parts.append(make(averaging, [], grid.local_only, 1))
     return parts
 
 
@@ -290,45 +295,54 @@ def _compile(parts, grid, model, data, test_set, test_features, num_rounds, mesh
     """All programs at once: one for each part, and the bank scores of the shared and of the local models."""
     with concurrent.futures.ThreadPoolExecutor() as executor:
         pools = [executor.submit(pool.compile_pool, part.pool, data, test_features, num_rounds, mesh) for part in parts]
-        shared = [federation for part in parts if not _is_local(part) for federation in part.federations]
-        jobs = [banks.make_jobs(grid, shared, test_set)]
+        jobs = [banks.make_jobs(grid, [federation for part in parts for federation in part.federations], test_set)]
         if grid.local_only:
             jobs.append(banks.make_jobs(grid, grid.local_only, test_set, alone=True))
         scores = [executor.submit(banks.compile_scores, job, model, test_set, test_features, mesh) for job in jobs]
         return [future.result() for future in pools], [(j, f.result()) for j, f in zip(jobs, scores, strict=True)]
 
 
+def _part_outcomes(parts, outcomes) -> tuple[list[pool.Outcome], list[pool.Outcome]]:
+    """Outcomes of the shared federations, one for each part that has any, and that of the banks alone, if they ran."""
+    shared, alone = [], []
+    for part, outcome in zip(parts, outcomes, strict=True):
+        num = len(part.federations)
+        if num:
+            shared.append(pool.take_federations(outcome, slice(None, num)))
+        if part.alone:
+            alone.append(pool.take_federations(outcome, slice(num, None)))
+    return shared, alone
+
+
 def _run(parts, compiled, data, test_features, num_rounds, progress) -> list[pool.Outcome]:
     """Runs the programs one after the other; progress counts settings x rounds."""
-    total = sum(len(part.federations) for part in parts) * num_rounds
+    total = sum(len(part.federations + part.alone) for part in parts) * num_rounds
     done, outcomes = 0, []
     for part, program in zip(parts, compiled, strict=True):
-        finished = done
+        num_settings, finished = len(part.federations + part.alone), done
 
-        def on_rounds(num, part=part):
+        def on_rounds(num, num_settings=num_settings):
             nonlocal finished
-            finished += num * len(part.federations)
+            finished += num * num_settings
             progress("rounds", finished, total)
 
         outcomes.append(pool.run_pool(part.pool, program, data, test_features, num_rounds, on_rounds))
-        done += num_rounds * len(part.federations)
+        done += num_rounds * num_settings
     return outcomes
 
 
-def _tables(parts, outcomes, score_banks, params, grid, model, num_rounds, train, test):
+def _tables(parts, outcomes, alone, score_banks, params, grid, model, num_rounds, train, test):
     """The tidy tables of rounds and of banks."""
     _, model_bytes = frames.model_size(model)
     rounds, first = [], 0
-    for part, outcome in zip(parts, outcomes, strict=True):
-        if _is_local(part):
-            rounds.append(frames.local_table(part.federations, outcome.history, num_rounds, first))
-        else:
-            rounds.append(frames.round_table(grid, part.federations, outcome.history, num_rounds, model_bytes, first))
-            first += len(part.federations)
-    (jobs, scores), *alone = score_banks
+    for part, outcome in zip((part for part in parts if part.federations), outcomes, strict=True):
+        rounds.append(frames.round_table(grid, part.federations, outcome.history, num_rounds, model_bytes, first))
+        first += len(part.federations)
+    (jobs, scores), *local_scores = score_banks
     tables = [banks.bank_table(grid, jobs, scores(params), train, test, 0)]
-    for jobs, scores in alone:
-        tables.append(banks.bank_table(grid, jobs, scores(outcomes[-1].params), train, test, first))
+    for (jobs, scores), outcome in zip(local_scores, alone, strict=True):
+        rounds.append(frames.local_table(grid.local_only, outcome.history, num_rounds, first))
+        tables.append(banks.bank_table(grid, jobs, scores(outcome.params), train, test, first))
     num_clients = len(next(iter(grid.owners.values())).train.count)
     tables = [pd.concat(parts, ignore_index=True) for parts in (rounds, tables)]
     for table in tables:

@@ -56,10 +56,12 @@ class Model(NamedTuple):
     Attributes:
       init: ``key -> params``, a pytree.
       apply: ``(params, x [batch, features]) -> logits [batch]``.
+      description: one line for the record.
     """
 
     init: Callable
     apply: Callable
+    description: str = "custom model"
 
 
 class FedState(NamedTuple):
