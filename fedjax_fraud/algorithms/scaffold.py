@@ -65,13 +65,14 @@ def scaffold(
       uniform_weights: average the models with equal weights, as in the paper, or with n_k if False. The control
         variates are always averaged with equal weights.
 
-    Raises: TypeError if ``client_lr`` is an optimizer: momentum or a schedule would break equation 4.
+    Raises: TypeError if ``client_lr`` is an optimizer or a schedule: momentum or a changing rate would break equation 4.
       ValueError if ``option`` is neither 1 nor 2.
     """
-    if isinstance(client_lr, optax.GradientTransformation):
+    if isinstance(client_lr, optax.GradientTransformation) or callable(client_lr):
+        kind = "a schedule" if callable(client_lr) else "an optax optimizer"
         raise TypeError(
-            "`client_lr` must be a number, got an optax optimizer. SCAFFOLD's control variates hold for plain SGD "
-            "with a constant rate only: pass that rate."
+            f"`client_lr` must be a number, got {kind}. SCAFFOLD's control variates hold for plain SGD with a "
+            "constant rate only: pass that rate."
         )
     if option not in (1, 2):
         raise ValueError(f"`option` must be 1 or 2, got {option!r}. Option 2 is the paper's usual choice.")
@@ -87,7 +88,7 @@ def scaffold(
         return jax.tree.map(lambda g, c_k, c: g - c_k + c, grads, client.control, server.control)
 
     def mean_path_gradient(server, client, local):
-        rate_sum = local.num_steps * client_lr
+        rate_sum = jnp.asarray(local.num_steps, jnp.float32) * client_lr
         inverse = jnp.where(rate_sum > 0, 1 / jnp.where(rate_sum > 0, rate_sum, 1), 0)
 
         def of_leaf(c_k, c, w_t, w_k):
