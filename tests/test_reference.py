@@ -144,10 +144,10 @@ QUICK = {"xla_backend_optimization_level": 0}
 jit_rounds = jax.jit(run_rounds, static_argnums=0, compiler_options=QUICK)
 
 
-def one_round(round_index, work=None):
+def one_round(round_index, work=None, num_settings=1):
     """The plan of a single round; ``work`` is ``[settings, clients]``."""
     work = None if work is None else jnp.asarray(work, jnp.float32)[None]
-    return RoundPlan(jnp.full(1, round_index), jnp.ones(1, bool), jnp.ones(1, bool), work)
+    return RoundPlan(jnp.full(1, round_index), jnp.ones(1, bool), jnp.ones((1, num_settings), bool), work)
 
 
 def run_engine(prog, feds: Federations, num_rounds, *, work=None, state=None, run=jit_rounds):
@@ -162,7 +162,7 @@ def run_engine(prog, feds: Federations, num_rounds, *, work=None, state=None, ru
     state = init_state(prog.build, settings, feds.params) if state is None else state
     states, histories = [], []
     for r in range(num_rounds):
-        plan = one_round(r + 1, None if work is None else work[r])
+        plan = one_round(r + 1, None if work is None else work[r], len(feds.settings().seed))
         state, history = run(prog, settings, data, None, state, plan)
         states.append(state)
         histories.append(jax.tree.map(lambda leaf: leaf[0], history))
