@@ -24,8 +24,8 @@ def all_finite(tree: PyTree) -> Bool[Array, " clients"]:
 def weighted_mean(messages: PyTree, weights: PyTree, counts: Bool[Array, " clients"]) -> PyTree:
     """Weighted mean of the messages that count: sum_k w_k m_k / sum_k w_k over the clients with ``counts``.
 
-    Clients that do not count are left out by selection, not by a zero factor (0 x NaN = NaN), and the weights of
-    those that do are renormalised, so a client that drops out does not pull the mean towards zero.
+    Clients that do not count, or have no weight, are left out by selection, not by a zero factor (0 x NaN = NaN), and
+    the weights of those that do are renormalised, so a client that drops out does not pull the mean towards zero.
 
     Args:
       messages: pytree, leaves ``[clients, ...]``.
@@ -36,12 +36,13 @@ def weighted_mean(messages: PyTree, weights: PyTree, counts: Bool[Array, " clien
     """
 
     def mean_of_part(weight, part):
-        weight = jnp.where(counts, weight, 0)
+        chosen = counts & (weight > 0)
+        weight = jnp.where(chosen, weight, 0)
         total = jnp.sum(weight)
         share = weight / jnp.where(total > 0, total, 1)
         # A product and a sum, not a matrix product: accelerators may round the operands of the latter.
         return jax.tree.map(
-            lambda leaf: jnp.sum(spread(share, leaf) * jnp.where(spread(counts, leaf), leaf, 0), axis=0), part
+            lambda leaf: jnp.sum(spread(share, leaf) * jnp.where(spread(chosen, leaf), leaf, 0), axis=0), part
         )
 
     return jax.tree.map(mean_of_part, weights, messages)
