@@ -65,8 +65,8 @@ def scaffold(
       uniform_weights: average the models with equal weights, as in the paper, or with n_k if False. The control
         variates are always averaged with equal weights.
 
-    Raises: TypeError if ``client_lr`` is an optimizer or a schedule: momentum or a changing rate would break equation 4.
-      ValueError if ``option`` is neither 1 nor 2.
+    Raises: TypeError if ``client_lr`` is an optimizer or a schedule: momentum or a changing rate would break
+      equation 4. ValueError if ``option`` is neither 1 nor 2.
     """
     if isinstance(client_lr, optax.GradientTransformation) or callable(client_lr):
         kind = "a schedule" if callable(client_lr) else "an optax optimizer"
