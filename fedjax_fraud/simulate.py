@@ -378,6 +378,12 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
         raise ValueError(f"`{name}` must be an integer of at least {least}, got {value!r}. Pass {least} or more.")
 
 
+def check_seed(seed: Any) -> None:
+    """Raises ValueError unless ``seed`` is an integer of 32 bits without a sign."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise ValueError(f"`seed` must be an integer in [0, 2**32), got {seed!r}. Pass a small number, for example 0.")
+
+
 def check_rows(name: str, features: np.ndarray, labels: np.ndarray) -> None:
     """Raises ValueError unless the table is rectangular, finite and labelled 0 or 1."""
     if features.ndim != 2 or labels.shape != features.shape[:1]:
@@ -385,6 +391,8 @@ def check_rows(name: str, features: np.ndarray, labels: np.ndarray) -> None:
             f"`{name}` must hold features [samples, features] and labels [samples], got shapes {features.shape} and "
             f"{labels.shape}. Pass one label for each row."
         )
+    if len(labels) == 0:
+        raise ValueError(f"`{name}` must hold at least one row, got 0. Check how it was filtered or split.")
     bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
     if bad.size:
         raise ValueError(
@@ -396,24 +404,44 @@ def check_rows(name: str, features: np.ndarray, labels: np.ndarray) -> None:
         raise ValueError(f"`{name}.labels` must be 0 or 1, got {wrong!r}. Map the label to 1 = fraud, 0 = genuine.")
 
 
+def check_width(train_width: int, test_width: int) -> None:
+    """Raises ValueError unless training and test rows have the same features."""
+    if train_width != test_width:
+        raise ValueError(
+            f"`test` must have the {train_width} features of `train`, got {test_width}. Split one table into both."
+        )
+
+
 def check_partition(partition: Partition, num_samples: int) -> None:
     """Raises ValueError unless the partition assigns each of ``num_samples`` rows exactly once."""
     order = np.asarray(partition.order)
     start, count = np.asarray(partition.start), np.asarray(partition.count)
-    whole = order.shape == (num_samples,) and np.array_equal(np.sort(order), np.arange(num_samples))
-    end_to_end = start.shape == count.shape and np.array_equal(start, np.cumsum(count) - count)
-    if not (whole and end_to_end and count.sum() == num_samples and (count >= 0).all()):
-        raise ValueError(
-            f"`partition` must assign each of the {num_samples} rows of `train` exactly once, and this one does not. "
-            "Make it from the labels of the same table."
-        )
+    missing = np.setdiff1d(np.arange(num_samples), order)
+    if order.shape != (num_samples,):
+        got = f"an `order` of shape {order.shape}"
+    elif missing.size:
+        got = f"an `order` without row {missing[0]}"
+    elif count.sum() != num_samples:
+        got = f"clients of {count.sum()} rows in all"
+    elif (count < 0).any():
+        got = f"a client of {count.min()} rows"
+    elif start.shape != count.shape or not np.array_equal(start, np.cumsum(count) - count):
+        got = "a `start` that is not where the client before ends"
+    else:
+        return
+    raise ValueError(
+        f"`partition` must assign each of the {num_samples} rows of `train` exactly once, got {got}. "
+        "Make it from the labels of the same table."
+    )
 
 
 def check_work(work: np.ndarray, shape: tuple[int, ...]) -> None:
     """Raises ValueError unless ``work`` has the given shape and values in [0, 1]."""
-    if work.shape != shape or not ((work >= 0) & (work <= 1)).all():
+    outside = work[~((work >= 0) & (work <= 1))]
+    if work.shape != shape or outside.size:
+        got = f"the value {outside[0]}" if work.shape == shape else f"shape {work.shape}"
         raise ValueError(
-            f"`work` must be an array of shape {shape} with values in [0, 1], got shape {work.shape}. "
+            f"`work` must be an array of shape {shape} with values in [0, 1], got {got}. "
             "Give each round and client its share of local work: 0 = absent, 1 = all of it."
         )
 
@@ -468,6 +496,10 @@ def simulate(
     """
     for name, value in (("num_rounds", num_rounds), ("num_epochs", num_epochs), ("batch_size", batch_size)):
         check_count(name, value)
+    for name, value in (("num_lanes", num_lanes), ("chunk_length", chunk_length)):
+        if value is not None:
+            check_count(name, value)
+    check_seed(seed)
     check_participation(participation)
     check_rows("train", train.features, train.labels)
     check_partition(partition, len(train.labels))
@@ -496,6 +528,7 @@ def simulate(
     test_features = None
     if test is not None:
         check_rows("test", test.features, test.labels)
+        check_width(train.features.shape[1], test.features.shape[1])
         test_set = score.make_test_set(test.features, test.labels)
         test_features = jnp.asarray(test_set.features)
         program = program._replace(num_test=test_set.num_samples, num_test_positives=test_set.num_positives)
