@@ -308,6 +308,12 @@ REFUSED = {
     "a row assigned twice": (dict(partition=changed_partition(order=np.arange(24) // 2 * 2)), "partition", "row 1"),
     "a partition of another table": (dict(partition=changed_partition(order=np.arange(20))), "partition", "20"),
     "a client too small": (dict(partition=changed_partition(count=COUNT - (np.arange(10) == 0))), "partition", "23"),
+    "a client of less than nothing": (
+        dict(partition=changed_partition(count=COUNT - 6 * (np.arange(10) == 0) + 6 * (np.arange(10) == 1))),
+        "partition",
+        "-1",
+    ),
+    "no clients": (dict(partition=changed_partition(start=np.zeros(0, int), count=np.zeros(0, int))), "partition", "0"),
     "overlapping clients": (dict(partition=changed_partition(start=np.zeros(10, int))), "partition", "start"),
     "work of another shape": (dict(work=FULL[:, :9]), "work", "(6, 9)"),
     "too much work": (dict(work=FULL * 1.5), "work", "1.5"),
