@@ -16,6 +16,7 @@ from .tables import paired_differences, partition_table, summarise
 from .wording import alpha_name, number, setting_names
 
 WIDTH = 100
+MAX_BANK_ROWS = 60
 _MISSING = "-"
 
 
@@ -51,7 +52,7 @@ def summary_lines(result: Any) -> list[str]:
 
 def print_summary(result: Any) -> None:
     """Prints ``summary_table``; a terminal narrower than 100 columns wraps cells."""
-    Console().print(summary_table(result))
+    _print(summary_table(result))
 
 
 def partition_lines(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> list[str]:
@@ -60,12 +61,34 @@ def partition_lines(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> list[s
 
 
 def print_partitions(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> None:
-    """Prints how uneven the banks are, one row per alpha.
+    """Prints how uneven the banks are: one row per bank if they are few, and one row per alpha.
 
     Args:
       partitions: one row per alpha, seed and client, in one table or several.
     """
-    Console().print(_partitions_table(partitions))
+    frame = partitions if isinstance(partitions, pd.DataFrame) else pd.concat(partitions, ignore_index=True)
+    if len(frame) <= MAX_BANK_ROWS:
+        _print(_banks_table(frame))
+    _print(_partitions_table(frame))
+
+
+def _print(table: Table) -> None:
+    """To a terminal at its own width, to a file or a pipe at 100 columns."""
+    console = Console()
+    console.print(table, width=None if console.is_terminal else WIDTH, crop=console.is_terminal)
+
+
+def _banks_table(frame: pd.DataFrame) -> Table:
+    """Every bank's rows, frauds and distance to the whole."""
+    table = _empty_table(
+        "Training rows of each bank",
+        ("alpha", "bank", "rows", "frauds", "prevalence", "KL [nats]", "TVD"),
+    )
+    for row in frame.to_dict("records"):
+        shown = [f"{row[name]:,.0f}" for name in ("num_examples", "num_positives")]
+        shown += [f"{row[name]:.3g}" if row[name] == row[name] else _MISSING for name in ("prevalence", "kl", "tvd")]
+        _add_row(table, alpha_name(row["alpha"]), str(row["client"]), *shown)
+    return table
 
 
 def _partitions_table(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> Table:
@@ -77,7 +100,7 @@ def _partitions_table(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> Tabl
     )
     for row in partition_table(frame).to_dict("records"):
         ranges = [_mean_and_range(row, name, 0) for name in ("num_examples", "num_positives")]
-        ranges += [_mean_and_range(row, name, 3) for name in ("kl", "tvd")]
+        ranges += [_mean_and_range(row, name, 4) for name in ("kl", "tvd")]
         counts = [f"{row[name]} of {row['num_banks']}" for name in ("num_without_fraud", "num_empty")]
         _add_row(table, alpha_name(row["alpha"]), *ranges, *counts)
     return table
