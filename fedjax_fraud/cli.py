@@ -216,12 +216,12 @@ def _sweep(options: argparse.Namespace) -> None:
 
 def _partition(options: argparse.Namespace) -> None:
     out = _output_folder(options.out)
-    from fedjax_fraud import grid, report
+    from fedjax_fraud import checks, grid, report
     from fedjax_fraud.partition import summary
 
     train, _ = _load(options)
-    grid.check_choice("partition", [options.partition], grid.PARTITIONS)
-    grid.check_numbers("alphas", options.alphas)
+    checks.check_choice("partition", [options.partition], grid.PARTITIONS)
+    checks.check_numbers("alphas", options.alphas)
     alphas = options.alphas if options.partition in grid.SKEWED else [float("nan")]
     tables = []
     for alpha in alphas:

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import numbers
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -58,32 +57,6 @@ class Grid(NamedTuple):
 def as_list(value) -> list:
     """A list of a scalar or of a sequence."""
     return list(value) if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str) else [value]
-
-
-def check_choice(name: str, values: Sequence, known: Sequence[str]) -> None:
-    """Raises ValueError for a name that is not known, an empty list, or one given twice."""
-    for value in values:
-        if value not in known:
-            raise ValueError(f"`{name}` knows {', '.join(known)}; got {value!r}. Choose from these.")
-    check_distinct(name, values)
-
-
-def check_distinct(name: str, values: Sequence) -> None:
-    """Raises ValueError for an empty list, or a value given twice."""
-    if not values:
-        raise ValueError(f"`{name}` must name at least one value, got none. Add one.")
-    if len(set(values)) != len(values):
-        raise ValueError(f"`{name}` must name each value once, got {list(values)}. Remove the repeated one.")
-
-
-def check_numbers(name: str, values: Sequence, *, positive: bool = True) -> None:
-    """Raises ValueError unless every value is a finite number above 0 (or at least 0)."""
-    check_distinct(name, values)
-    for value in values:
-        good = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-        if not good or value < 0 or (positive and value == 0):
-            wanted = "above 0" if positive else "of at least 0"
-            raise ValueError(f"`{name}` must be a finite number {wanted}, got {value!r}. Pass a number {wanted}.")
 
 
 def partition_rows(

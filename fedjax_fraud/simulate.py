@@ -16,6 +16,15 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from fedjax_fraud import aggregate, losses, packing, score, shuffle
+from fedjax_fraud.checks import (
+    check_count,
+    check_participation,
+    check_partition,
+    check_rows,
+    check_seed,
+    check_width,
+    check_work,
+)
 from fedjax_fraud.local import (
     ClientTask,
     LocalState,
@@ -370,88 +379,6 @@ class Constant(NamedTuple):
 
 
 _run_rounds = jax.jit(run_rounds, static_argnums=0)
-
-
-def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Raises ValueError unless ``value`` is an integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"`{name}` must be an integer of at least {least}, got {value!r}. Pass {least} or more.")
-
-
-def check_seed(seed: Any) -> None:
-    """Raises ValueError unless ``seed`` is an integer of 32 bits without a sign."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-        raise ValueError(f"`seed` must be an integer in [0, 2**32), got {seed!r}. Pass a small number, for example 0.")
-
-
-def check_rows(name: str, features: np.ndarray, labels: np.ndarray) -> None:
-    """Raises ValueError unless the table is rectangular, finite and labelled 0 or 1."""
-    if features.ndim != 2 or labels.shape != features.shape[:1]:
-        raise ValueError(
-            f"`{name}` must hold features [samples, features] and labels [samples], got shapes {features.shape} and "
-            f"{labels.shape}. Pass one label for each row."
-        )
-    if len(labels) == 0:
-        raise ValueError(f"`{name}` must hold at least one row, got 0. Check how it was filtered or split.")
-    bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
-    if bad.size:
-        raise ValueError(
-            f"`{name}.features` must be finite, got NaN or infinity in {bad.size} rows (first: row {bad[0]}). "
-            "Fill or drop them."
-        )
-    if not np.isin(labels, (0, 1)).all():
-        wrong = labels[~np.isin(labels, (0, 1))][0]
-        raise ValueError(f"`{name}.labels` must be 0 or 1, got {wrong!r}. Map the label to 1 = fraud, 0 = genuine.")
-
-
-def check_width(train_width: int, test_width: int) -> None:
-    """Raises ValueError unless training and test rows have the same features."""
-    if train_width != test_width:
-        raise ValueError(
-            f"`test` must have the {train_width} features of `train`, got {test_width}. Split one table into both."
-        )
-
-
-def check_partition(partition: Partition, num_samples: int) -> None:
-    """Raises ValueError unless the partition assigns each of ``num_samples`` rows exactly once."""
-    order = np.asarray(partition.order)
-    start, count = np.asarray(partition.start), np.asarray(partition.count)
-    missing = np.setdiff1d(np.arange(num_samples), order)
-    if order.shape != (num_samples,):
-        got = f"an `order` of shape {order.shape}"
-    elif missing.size:
-        got = f"an `order` without row {missing[0]}"
-    elif count.sum() != num_samples:
-        got = f"clients of {count.sum()} rows in all"
-    elif (count < 0).any():
-        got = f"a client of {count.min()} rows"
-    elif start.shape != count.shape or not np.array_equal(start, np.cumsum(count) - count):
-        got = "a `start` that is not where the client before ends"
-    else:
-        return
-    raise ValueError(
-        f"`partition` must assign each of the {num_samples} rows of `train` exactly once, got {got}. "
-        "Make it from the labels of the same table."
-    )
-
-
-def check_work(work: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Raises ValueError unless ``work`` has the given shape and values in [0, 1]."""
-    outside = work[~((work >= 0) & (work <= 1))]
-    if work.shape != shape or outside.size:
-        got = f"the value {outside[0]}" if work.shape == shape else f"shape {work.shape}"
-        raise ValueError(
-            f"`work` must be an array of shape {shape} with values in [0, 1], got {got}. "
-            "Give each round and client its share of local work: 0 = absent, 1 = all of it."
-        )
-
-
-def check_participation(participation: float) -> None:
-    """Raises ValueError unless ``participation`` is in (0, 1]."""
-    if isinstance(participation, bool | str) or not 0 < participation <= 1:
-        raise ValueError(
-            f"`participation` must be in (0, 1], got {participation!r}. It is the share of clients a round."
-        )
 
 
 def simulate(

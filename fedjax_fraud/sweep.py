@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 from jax.sharding import Mesh
 
-from fedjax_fraud import banks, frames, models, pool, score
+from fedjax_fraud import banks, checks, frames, models, pool, score
 from fedjax_fraud import grid as grids
 from fedjax_fraud.algorithms import ALGORITHMS
 from fedjax_fraud.data import describe_split
 from fedjax_fraud.grid import CENTRALISED, LOCAL_ONLY, Federation, Grid
 from fedjax_fraud.local import Objective, TrainingData
-from fedjax_fraud.simulate import Settings, check_count, check_participation, check_rows
+from fedjax_fraud.simulate import Settings
 from fedjax_fraud.types import Model, Transactions
 
 BASELINE = "fedavg"
@@ -105,12 +105,15 @@ def sweep(
     """
     began = time.perf_counter()
     progress = progress or (lambda what, done, total: None)
-    seeds = list(range(seeds)) if isinstance(seeds, int | np.integer) and not isinstance(seeds, bool) else seeds
+    if isinstance(seeds, int | np.integer):
+        checks.check_count("seeds", seeds)
+        seeds = range(seeds)
+    seeds = list(seeds)
     client_lr, mu, num_epochs = grids.as_list(client_lr), grids.as_list(mu), grids.as_list(num_epochs)
     algorithms, alphas = grids.as_list(algorithms), grids.as_list(alphas)
     _check(train, test, algorithms, alphas, seeds, num_clients, num_rounds, num_epochs, batch_size, client_lr, mu)
-    check_participation(participation)
-    grids.check_choice("partition_kind", [partition_kind], grids.PARTITIONS)
+    checks.check_participation(participation)
+    checks.check_choice("partition_kind", [partition_kind], grids.PARTITIONS)
 
     progress("partitions", 0, 1)
     grid = grids.make_grid(
@@ -182,20 +185,21 @@ def sweep(
 
 def _check(train, test, algorithms, alphas, seeds, num_clients, num_rounds, num_epochs, batch_size, client_lr, mu):
     """Everything that can be wrong with the arguments, found before any work."""
-    grids.check_choice("algorithms", algorithms, list(ALGORITHMS))
-    grids.check_numbers("alphas", alphas)
-    grids.check_numbers("client_lr", client_lr)
-    grids.check_numbers("mu", mu, positive=False)
-    grids.check_distinct("seeds", list(seeds))
+    checks.check_choice("algorithms", algorithms, list(ALGORITHMS))
+    checks.check_numbers("alphas", alphas)
+    checks.check_numbers("client_lr", client_lr)
+    checks.check_numbers("mu", mu, positive=False)
+    checks.check_distinct("seeds", seeds)
     for seed in seeds:
-        check_count("seeds", seed, least=0)
-    grids.check_distinct("num_epochs", num_epochs)
+        checks.check_seed(seed)
+    checks.check_distinct("num_epochs", num_epochs)
     for epochs in num_epochs:
-        check_count("num_epochs", epochs)
+        checks.check_count("num_epochs", epochs)
     for name, value in (("num_clients", num_clients), ("num_rounds", num_rounds), ("batch_size", batch_size)):
-        check_count(name, value)
-    check_rows("train", train.features, train.labels)
-    check_rows("test", test.features, test.labels)
+        checks.check_count(name, value)
+    checks.check_rows("train", train.features, train.labels)
+    checks.check_rows("test", test.features, test.labels)
+    checks.check_width(train.features.shape[1], test.features.shape[1])
     if not train.labels.any():
         raise ValueError("`train` has no positive labels, got 0 frauds. Use more rows, or split at an earlier time.")
 
