@@ -53,7 +53,7 @@ def _add_data_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--label", metavar="COLUMN", help="label column of a table that is not in PaySim's format")
     group.add_argument("--silo", metavar="COLUMN", help="its column with the bank of each row")
     group.add_argument("--time", metavar="COLUMN", help="its time column")
-    group.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="its columns to leave out")
+    group.add_argument("--drop", nargs="*", default=[], metavar="COLUMN", help="its columns to leave out")
     group.add_argument("--split", default=None, metavar="HOW", help="time or random; time where there is a time column")
     group.add_argument("--test-fraction", type=_number, default=0.2, metavar="X", help="share of the rows to test on")
 
@@ -118,7 +118,7 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--out", metavar="DIR", help="new or empty folder; default runs/ and the time")
     group.add_argument("--config", metavar="FILE", help="a TOML file with these options; the command line wins")
-    group.add_argument("--quiet", action="store_true", help="no progress")
+    group.add_argument("--quiet", action=argparse.BooleanOptionalAction, default=False, help="no progress")
 
 
 def _version() -> str:
@@ -129,9 +129,11 @@ def _version() -> str:
 
 def _config_arguments(path: str) -> list[str]:
     """The options of a TOML file as command-line arguments, so that they meet the same checks."""
+    if not pathlib.Path(path).is_file():
+        raise FileNotFoundError(f"`--config` must name a file, got {path!r}. Check the name and the folder.")
     try:
         table = tomllib.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"`--config` {path} is not TOML: {error}. Mend that line.") from None
     arguments = []
     for name, value in table.items():
@@ -146,10 +148,19 @@ def _config_arguments(path: str) -> list[str]:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = _parser()
-    options = parser.parse_args(argv)
+    options = _parse_all(argv)
     if getattr(options, "config", None):
-        options = parser.parse_args([argv[0], *_config_arguments(options.config), *argv[1:]])
+        options = _parse_all([argv[0], *_config_arguments(options.config), *argv[1:]])
+    return options
+
+
+def _parse_all(argv: Sequence[str]) -> argparse.Namespace:
+    """argparse's ``parse_args``, but an unknown option is an error of the command, whose help lists those there are."""
+    parser = _parser()
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        parser.prog = f"{PROGRAM} {options.command}"
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return options
 
 
@@ -283,7 +294,8 @@ def _use_all_cores() -> None:
     import jax
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    jax.config.update("jax_num_cpu_devices", cores)
+    with contextlib.suppress(RuntimeError):  # JAX has started already: it keeps the devices that it has.
+        jax.config.update("jax_num_cpu_devices", cores)
 
 
 @contextlib.contextmanager
