@@ -1,0 +1,471 @@
+"""The command line: one clear line for everything that can be wrong, and a folder of results when nothing is."""
+
+import json
+import pathlib
+import sys
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedjax_fraud import cli, data
+
+HEADER = (
+    "step,type,amount,nameOrig,oldbalanceOrg,newbalanceOrig,nameDest,oldbalanceDest,newbalanceDest,"
+    "isFraud,isFlaggedFraud"
+)
+GOOD = "2,PAYMENT,9839.64,C1,170136.00,160296.36,M1,0.00,0.00,0,0"
+
+
+def paysim_lines():
+    """Forty good rows over eight hours, every fifth a fraud."""
+    rows = [
+        f"{1 + i // 5},TRANSFER,{100 + i}.00,C{i},500.00,0.00,C{i + 100},0.00,0.00,{int(i % 5 == 0)},0"
+        for i in range(40)
+    ]
+    return [HEADER, *rows]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes lines to a file and gives its path."""
+
+    def to_file(*lines, name="rows.csv"):
+        path = tmp_path / name
+        path.write_text("\n".join(lines) + "\n")
+        return str(path)
+
+    return to_file
+
+
+@pytest.fixture(autouse=True)
+def _one_device(monkeypatch):
+    """The number of devices is set once for a process, before its first computation."""
+    monkeypatch.setattr(cli, "_use_all_cores", lambda: None)
+
+
+@pytest.fixture
+def refused(capsys, tmp_path):
+    """Runs a command that must fail: gives its one line, after checking that nothing was left behind."""
+
+    def run(*arguments, out=None):
+        folder = tmp_path / "out" if out is None else out
+        try:
+            status = cli.main(list(map(str, arguments)))
+        except SystemExit as stop:
+            status = stop.code
+        captured = capsys.readouterr()
+        assert status == 2
+        assert captured.out == ""
+        assert captured.err.count("\n") == 1 and captured.err.endswith("\n"), captured.err
+        assert captured.err.startswith("fedjax-fraud: error: "), captured.err
+        assert "Traceback" not in captured.err
+        assert not folder.is_dir() or not list(folder.iterdir())
+        return captured.err
+
+    return run
+
+
+def arguments_of(command, tmp_path, *more):
+    """A command on forty good rows."""
+    path = tmp_path / "good.csv"
+    path.write_text("\n".join(paysim_lines()) + "\n")
+    return [
+        command,
+        "--data",
+        str(path),
+        "--split",
+        "random",
+        "--quiet",
+        "--out",
+        str(tmp_path / "out"),
+        *map(str, more),
+    ]
+
+
+def check_words(line, words):
+    assert all(word in line for word in words), line
+
+
+# ---- files that cannot be read ----------------------------------------------------------------------------------
+
+
+def changed(old, new, line=3):
+    """The good file with one line changed."""
+    lines = paysim_lines()
+    assert old in lines[line - 1]
+    lines[line - 1] = lines[line - 1].replace(old, new)
+    return lines
+
+
+LINE_3 = paysim_lines()[2]
+FILES = {
+    "a missing column": ([line.rsplit(",", 2)[0] for line in paysim_lines()], ["`isFraud`", "missing", "load_table"]),
+    "a renamed column": (changed("isFraud,", "IsFraud,", 1), ["`isFraud`", "Rename `IsFraud`"]),
+    "too many fields": (changed(LINE_3, LINE_3 + ",7"), ["12 fields", "line 3", "expected 11", "Correct"]),
+    "too few fields": (changed(LINE_3, LINE_3[:-2]), ["10 fields", "line 3", "expected 11", "Correct"]),
+    "an unknown type": (changed("TRANSFER", "TRANSFORM"), ["`type`", "'TRANSFORM'", "line 3", "Correct"]),
+    "text for a number": (changed("101.00", "a lot"), ["`amount`", "'a lot'", "line 3", "Correct"]),
+    "thousands separators": (changed("101.00", '"1,101.00"'), ["`amount`", "'1,101.00'", "line 3", "separators"]),
+    "no label": (changed(",0,0", ",,0", 4), ["`isFraud`", "no value", "line 4", "Correct"]),
+    "a label of 2": (changed(",0,0", ",2,0", 4), ["`isFraud`", "2.0", "line 4", "Correct"]),
+    "a feature that is NaN": (changed("101.00", "nan"), ["`amount`", "no value", "line 3", "Correct"]),
+    "an infinite feature": (changed("101.00", "inf"), ["`amount`", "inf", "line 3", "Correct"]),
+    "no fraud at all": ([HEADER, *[GOOD] * 30], ["`isFraud`", "no fraud", "30 rows", "Load"]),
+    "nothing but a header": ([HEADER], ["rows.csv", "no rows", "Check"]),
+    "nothing at all": ([""], ["rows.csv", "empty", "column names"]),
+}
+
+
+@pytest.mark.parametrize("command", ["sweep", "partition"])
+@pytest.mark.parametrize("kind", FILES)
+def test_a_broken_file_is_one_line_that_says_where(refused, write, tmp_path, kind, command):
+    lines, words = FILES[kind]
+    check_words(refused(command, "--data", write(*lines), "--out", tmp_path / "out"), words)
+
+
+@pytest.mark.parametrize("command", ["sweep", "partition"])
+def test_a_missing_file_is_named(refused, tmp_path, command):
+    line = refused(command, "--data", tmp_path / "nowhere.csv", "--out", tmp_path / "out")
+    check_words(line, ["nowhere.csv", "Check the name"])
+
+
+def test_a_table_without_its_label_column_is_refused(refused, write, tmp_path):
+    path = write("a,b,fraud", *["1.0,2.0,0", "2.0,1.0,1"] * 10)
+    line = refused("sweep", "--data", path, "--label", "Class", "--out", tmp_path / "out")
+    check_words(line, ["`label`", "`Class`", "Choose from a, b, fraud"])
+
+
+# ---- options out of range ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ("--alphas 0", ["alphas", "0.0", "Pass"]),
+        ("--alphas -1", ["alphas", "-1.0", "Pass"]),
+        ("--alphas nan", ["alphas", "nan", "Pass"]),
+        ("--alphas inf", ["alphas", "inf", "Pass"]),
+        ("--alphas abc", ["--alphas", "'abc'", "Pass"]),
+        ("--alphas 1 1", ["alphas", "1.0", "Remove"]),
+        ("--alphas", ["--alphas", "expected at least one argument"]),
+        ("--clients 0", ["clients", "0", "Pass"]),
+        ("--clients 1.5", ["--clients", "'1.5'", "Pass"]),
+        ("--clients 900", ["clients", "900", "Lower"]),
+        ("--rounds 0", ["rounds", "0", "Pass"]),
+        ("--epochs 0", ["epochs", "0", "Pass"]),
+        ("--batch-size 0", ["batch_size", "0", "Pass"]),
+        ("--seeds 0", ["seeds", "0", "Pass"]),
+        ("--client-lr 0", ["client_lr", "0.0", "Pass"]),
+        ("--mu -1", ["mu", "-1.0", "Pass"]),
+        ("--hidden 0", ["hidden", "0", "Use ()"]),
+        ("--participation 0", ["participation", "0.0", "share"]),
+        ("--participation 1.5", ["participation", "1.5", "share"]),
+        ("--participation nan", ["participation", "nan", "share"]),
+        ("--algorithms fedsgd", ["algorithms", "'fedsgd'", "fedavg, fedprox", "Choose"]),
+        ("--partition labelz", ["partition", "'labelz'", "Choose"]),
+        ("--partition natural", ["natural", "silo", "labels"]),
+        ("--partition feature --partition-feature shade", ["partition_feature", "'shade'", "Choose"]),
+        ("--features before", ["features", "'before'", "Choose"]),
+        ("--split nightly", ["nightly", "Choose"]),
+        ("--test-fraction 1", ["test_fraction", "1.0", "share"]),
+        ("--test-fraction 0", ["test_fraction", "0.0", "share"]),
+        ("--test-fraction most", ["--test-fraction", "'most'", "Pass"]),
+        ("--data-seed -1", ["seed", "-1", "Choose"]),
+        ("--alpha 0.1", ["--alpha", "sweep --help"]),
+        ("--epoch 2", ["--epoch", "sweep --help"]),
+        ("--secure-agg", ["--secure-agg", "sweep --help"]),
+        ("--baselines=False", ["--baselines", "False"]),
+        ("--baselines False", ["False", "sweep --help"]),
+        ("--quiet=no", ["--quiet", "no"]),
+    ],
+)
+def test_a_wrong_option_is_one_line_with_the_value_and_what_to_do(refused, tmp_path, options, words):
+    check_words(refused(*arguments_of("sweep", tmp_path, *options.split())), words)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ("--alphas 0", ["alpha", "0.0"]),
+        ("--alphas abc", ["--alphas", "'abc'"]),
+        ("--clients 0", ["clients", "0"]),
+        ("--clients 5000", ["clients", "5000"]),
+        ("--seed -1", ["seed", "-1"]),
+        ("--partition labelz", ["partition", "'labelz'", "Choose"]),
+        ("--partition natural", ["natural", "silo"]),
+        ("--algorithms fedavg", ["--algorithms", "partition --help"]),
+    ],
+)
+def test_partition_refuses_what_sweep_refuses(refused, tmp_path, options, words):
+    line = refused(*arguments_of("partition", tmp_path, *options.split()))
+    check_words(line, words)
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ([], ["COMMAND"]),
+        (["train"], ["'train'", "sweep"]),
+        (["sweep", "--rows", "10", "--out", "{}"], ["rows", "10", "Raise"]),
+        (["sweep", "--rows", "1000", "--out", "{}"], ["no fraud", "796 training rows", "load more rows"]),
+        (["generate", "--rows", "1000"], ["--out"]),
+        (["generate", "--rows", "5", "--out", "{}/rows.csv"], ["rows", "5", "Raise"]),
+        (["generate", "--rows", "500", "--fraud-rate", "12", "--out", "{}/rows.csv"], ["fraud_rate", "12.0", "share"]),
+        (["generate", "--rows", "500", "--out", "{}/nowhere/rows.csv"], ["nowhere", "Create"]),
+    ],
+)
+def test_other_commands_refuse_in_one_line_too(refused, tmp_path, arguments, words):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    check_words(refused(*(argument.format(folder) for argument in arguments)), words)
+
+
+# ---- where to write ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["sweep", "partition"])
+def test_an_output_folder_that_is_not_empty_stays_as_it_is(refused, tmp_path, command):
+    folder = tmp_path / "full"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    check_words(refused(command, "--out", folder), ["full", "not empty", "notes.txt", "Name another folder"])
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", ["sweep", "partition"])
+def test_an_output_folder_that_is_a_file_or_below_one_is_refused(refused, write, command):
+    path = write("mine", name="taken")
+    check_words(refused(command, "--out", path), ["taken", "is a file", "Name another folder"])
+    check_words(refused(command, "--out", f"{path}/below"), ["below", "cannot be written", "Name a folder"])
+    assert pathlib.Path(path).read_text() == "mine\n"
+
+
+def test_a_report_needs_a_folder_with_results(refused, tmp_path):
+    check_words(refused("report", tmp_path), [str(tmp_path), "manifest.json", "missing"])
+    check_words(refused("report", tmp_path / "nowhere"), ["nowhere", "no such folder"])
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- configuration files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("rounds = = 3", ["--config", "bad.toml", "not TOML", "line 1", "Mend"]),
+        ("round = 3", ["--round", "sweep --help"]),
+        ("rounds = 'many'", ["--rounds", "'many'", "Pass"]),
+        ("alphas = [0.1, 0.0]", ["alphas", "0.0", "Pass"]),
+        ("alphas = [-1.0]", ["alphas", "-1.0", "Pass"]),
+        ("[training]\nrounds = 3", ["--config", "bad.toml", "[training]", "top level"]),
+        ("baselines = 'False'", ["False", "sweep --help"]),
+    ],
+)
+def test_a_wrong_configuration_file_is_one_line(refused, write, tmp_path, text, words):
+    path = write(text, name="bad.toml")
+    check_words(refused(*arguments_of("sweep", tmp_path, "--config", path)), words)
+
+
+def test_a_missing_configuration_file_is_named(refused, tmp_path):
+    line = refused(*arguments_of("sweep", tmp_path, "--config", tmp_path / "nowhere.toml"))
+    check_words(line, ["--config", "nowhere.toml", "Check the name"])
+
+
+def test_a_configuration_file_that_is_not_text_is_named(refused, tmp_path):
+    (tmp_path / "binary.toml").write_bytes(b"rounds = 3 # \xff\xfe")
+    line = refused(*arguments_of("sweep", tmp_path, "--config", tmp_path / "binary.toml"))
+    check_words(line, ["--config", "binary.toml", "not TOML", "Mend"])
+
+
+class AskedError(Exception):
+    """Carries what the command line asked of `sweep`."""
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """What `sweep` is called with: (train, test, keyword arguments)."""
+
+    def fake(train, test, **options):
+        raise AskedError(train, test, options)
+
+    monkeypatch.setattr(sys.modules["fedjax_fraud.sweep"], "sweep", fake)
+
+    def run(*arguments):
+        with pytest.raises(AskedError) as caught:
+            cli.main(arguments_of("sweep", tmp_path, *arguments))
+        return caught.value.args
+
+    return run
+
+
+SHOWN = ("algorithms", "alphas", "seeds", "num_rounds", "num_epochs", "client_lr", "mu", "baselines", "participation")
+
+
+def shown(options):
+    return {name: options[name] for name in SHOWN}
+
+
+def test_a_configuration_file_says_the_same_as_options_do(asked, write):
+    path = write(
+        'alphas = [0.2, 2]\nalgorithms = ["scaffold", "fedprox"]\nseeds = 4\nrounds = 7\nepochs = [1, 3]\n'
+        "client-lr = 0.05\nmu = [0.0, 0.5]\nbaselines = false\nparticipation = 0.5\nbatch_size = 32\nquiet = true\n"
+        "test-fraction = 0.3\nhidden = []\n",
+        name="good.toml",
+    )
+    _, test, from_file = asked("--config", path)
+    options = (
+        "--alphas 0.2 2 --algorithms scaffold fedprox --seeds 4 --rounds 7 --epochs 1 3 --client-lr 0.05 --mu 0 0.5 "
+        "--no-baselines --participation 0.5 --batch-size 32 --test-fraction 0.3 --hidden"
+    )
+    _, same_test, from_options = asked(*options.split())
+    assert shown(from_file) == shown(from_options)
+    assert from_file["batch_size"] == from_options["batch_size"] == 32
+    assert from_file["model"].description == from_options["model"].description
+    np.testing.assert_array_equal(test.features, same_test.features)
+
+
+def test_a_switch_that_is_off_in_a_configuration_file_is_off(asked, write):
+    _, _, options = asked("--config", write("quiet = false\nrounds = 3", name="off.toml"))
+    assert options["num_rounds"] == 3
+
+
+def test_an_empty_list_in_a_configuration_file_is_the_empty_list(asked, write):
+    _, _, options = asked("--config", write("drop = []\nhidden = []\nrounds = 3", name="empty.toml"))
+    assert options["num_rounds"] == 3
+    assert "logistic" in options["model"].description
+
+
+def test_the_command_line_wins_over_the_configuration_file(asked, write):
+    path = write("alphas = [0.2, 2]\nseeds = 4\nbaselines = false\nrounds = 3", name="good.toml")
+    _, _, options = asked("--config", path, "--alphas", "1.0", "--baselines", "--rounds", "5")
+    assert (options["alphas"], options["seeds"], options["baselines"]) == ([1.0], 4, True)
+    assert options["num_rounds"] == 5
+
+
+def test_a_generated_file_holds_what_the_built_in_generator_makes(asked, capsys, tmp_path):
+    path = tmp_path / "rows.csv.gz"
+    assert cli.main(["generate", "--rows", "2000", "--seed", "5", "--fraud-rate", "0.02", "--out", str(path)]) == 0
+    assert str(path) in capsys.readouterr().out
+    assert [entry.name for entry in tmp_path.iterdir()] == ["rows.csv.gz"]
+    train, test, _ = asked("--data", path)
+    wanted = data.split(data.paysim_like(2000, 5, fraud_rate=0.02), by="random")
+    for found, made in zip((train, test), wanted, strict=True):
+        np.testing.assert_array_equal(found.labels, made.labels)
+        np.testing.assert_allclose(found.features, made.features, rtol=1e-5, atol=1e-5)
+
+
+# ---- a sweep from start to end ----------------------------------------------------------------------------------
+
+FLAGS = (
+    "--rows 3000 --data-seed 1 --seeds 2 --alphas 1.0 --rounds 2 --hidden --algorithms fedavg scaffold --clients 2 "
+    "--split random"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder that a small sweep writes."""
+    path = tmp_path_factory.mktemp("cli") / "nested" / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "_use_all_cores", lambda: None)
+        assert cli.main(["sweep", *FLAGS.split(), "--quiet", "--out", str(path)]) == 0
+    return path
+
+
+def test_a_sweep_writes_its_results(folder):
+    names = {path.name for path in folder.iterdir()}
+    wanted = {"results.parquet", "summary.csv", "dossier.md", "convergence.png", "convergence.svg", "manifest.json"}
+    assert wanted <= names
+    assert not [name for name in names if name.startswith(".") or name.endswith(".tmp")]
+    frame = pd.read_parquet(folder / "results.parquet")
+    assert set(frame.algorithm) == {"fedavg", "scaffold", "centralised", "local_only"}
+    assert frame.groupby("algorithm").size().to_dict() == {
+        "fedavg": 4,
+        "scaffold": 4,
+        "centralised": 4,
+        "local_only": 2,
+    }
+    assert (folder / "convergence.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (folder / "convergence.svg").read_text()
+
+
+def test_the_manifest_is_strict_json_with_the_effective_configuration(folder):
+    manifest = json.loads((folder / "manifest.json").read_text(), parse_constant=pytest.fail)
+    config = manifest["config"]
+    wanted = dict(
+        algorithms=["fedavg", "scaffold"],
+        alphas=[1.0],
+        seeds=[0, 1],
+        num_rounds=2,
+        num_clients=2,
+        num_epochs=[1],
+        batch_size=64,
+        client_lr=[0.1],
+        baselines=True,
+        split="random",
+        features="known_before",
+        test_fraction=0.2,
+        data_seed=1,
+        hidden=[],
+    )
+    assert config | wanted == config
+    assert {"jax", "random_generator", "fedjax_fraud", "python"} <= set(manifest["versions"])
+    assert "num_rows=3000" in manifest["data"]["source"]
+    assert manifest["timings"]["wall_seconds"] >= manifest["timings"]["total_seconds"] > 0
+
+
+def test_report_writes_the_same_dossier_and_summary_again(folder, capsys):
+    before = {name: (folder / name).read_bytes() for name in ("dossier.md", "summary.csv")}
+    for name in before:
+        (folder / name).unlink()
+    assert cli.main(["report", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    for name, content in before.items():
+        assert (folder / name).read_bytes() == content
+        assert name in printed
+
+
+def test_a_second_sweep_does_not_write_over_the_first(folder, refused):
+    before = (folder / "manifest.json").read_bytes()
+    line = refused("sweep", *FLAGS.split(), "--out", folder, out=pathlib.Path("not written"))
+    check_words(line, ["not empty", "Name another folder"])
+    assert (folder / "manifest.json").read_bytes() == before
+
+
+def test_partition_prints_a_table_and_draws_it(capsys, tmp_path):
+    out = tmp_path / "partition"
+    arguments = ["partition", "--rows", "3000", "--alphas", "0.1", "1.0", "--clients", "4", "--out", str(out)]
+    assert cli.main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert (out / "partition.png").read_bytes().startswith(b"\x89PNG")
+    table = pd.read_csv(out / "partitions.csv")
+    assert table.groupby("alpha").size().to_dict() == {0.1: 4, 1.0: 4}
+    for positives in table.num_positives:
+        assert str(positives) in printed
+    assert str(out / "partition.png") in printed
+
+
+def test_version_is_printed(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.startswith("fedjax-fraud 0.")
+
+
+def test_a_process_that_has_used_jax_keeps_its_devices(monkeypatch):
+    monkeypatch.undo()
+    devices = jax.devices()
+    cli._use_all_cores()
+    assert jax.devices() == devices
+
+
+def test_an_interrupted_run_says_so(monkeypatch, capsys, tmp_path):
+    def interrupt(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_load", interrupt)
+    assert cli.main(arguments_of("sweep", tmp_path)) == 130
+    assert capsys.readouterr().err == "fedjax-fraud: interrupted\n"
