@@ -6,9 +6,9 @@ import chex
 import numpy as np
 import pytest
 
-from fedjax_fraud import grid, partition
+from fedjax_fraud import checks, grid, partition
+from fedjax_fraud.checks import check_partition
 from fedjax_fraud.data import split
-from fedjax_fraud.simulate import check_partition
 from fedjax_fraud.types import Transactions
 
 KINDS = [
@@ -163,18 +163,21 @@ def test_train_and_test_rows_are_spread_in_the_same_proportions():
 @pytest.mark.parametrize(
     "check, words",
     [
-        (lambda: grid.check_choice("kind", ["skew"], ["iid", "labels"]), ["`kind`", "'skew'", "iid, labels", "Choose"]),
-        (lambda: grid.check_choice("kind", [], ["iid"]), ["`kind`", "none", "Add"]),
-        (lambda: grid.check_choice("kind", ["iid", "iid"], ["iid"]), ["`kind`", "'iid'", "Remove"]),
-        (lambda: grid.check_distinct("seeds", [3, 4, 3]), ["`seeds`", "[3, 4, 3]", "Remove"]),
-        (lambda: grid.check_distinct("seeds", []), ["`seeds`", "none", "Add"]),
+        (
+            lambda: checks.check_choice("kind", ["skew"], ["iid", "labels"]),
+            ["`kind`", "'skew'", "iid, labels", "Choose"],
+        ),
+        (lambda: checks.check_choice("kind", [], ["iid"]), ["`kind`", "none", "Add"]),
+        (lambda: checks.check_choice("kind", ["iid", "iid"], ["iid"]), ["`kind`", "'iid'", "Remove"]),
+        (lambda: checks.check_distinct("seeds", [3, 4, 3]), ["`seeds`", "[3, 4, 3]", "Remove"]),
+        (lambda: checks.check_distinct("seeds", []), ["`seeds`", "none", "Add"]),
         *(
-            (lambda value=value: grid.check_numbers("rate", [value]), ["`rate`", repr(value), "above 0", "Pass"])
+            (lambda value=value: checks.check_numbers("rate", [value]), ["`rate`", repr(value), "above 0", "Pass"])
             for value in (0, 0.0, -1, math.nan, math.inf, -math.inf, True, "abc", None, 1j)
         ),
-        (lambda: grid.check_numbers("mu", [-0.5], positive=False), ["`mu`", "-0.5", "at least 0", "Pass"]),
-        (lambda: grid.check_numbers("mu", []), ["`mu`", "none", "Add"]),
-        (lambda: grid.check_numbers("mu", [1.0, 1]), ["`mu`", "[1.0, 1]", "Remove"]),
+        (lambda: checks.check_numbers("mu", [-0.5], positive=False), ["`mu`", "-0.5", "at least 0", "Pass"]),
+        (lambda: checks.check_numbers("mu", []), ["`mu`", "none", "Add"]),
+        (lambda: checks.check_numbers("mu", [1.0, 1]), ["`mu`", "[1.0, 1]", "Remove"]),
     ],
 )
 def test_a_refusal_names_argument_value_and_remedy_in_one_line(check, words):
@@ -186,9 +189,9 @@ def test_a_refusal_names_argument_value_and_remedy_in_one_line(check, words):
 
 
 def test_good_numbers_pass():
-    grid.check_numbers("rate", [1, 0.5, np.float32(0.1), np.int64(3)])
-    grid.check_numbers("mu", [0, 0.5], positive=False)
-    grid.check_choice("kind", ["b", "a"], ["a", "b", "c"])
+    checks.check_numbers("rate", [1, 0.5, np.float32(0.1), np.int64(3)])
+    checks.check_numbers("mu", [0, 0.5], positive=False)
+    checks.check_choice("kind", ["b", "a"], ["a", "b", "c"])
 
 
 def test_a_scalar_is_a_list_of_one():
