@@ -11,7 +11,7 @@ import pytest
 
 from fedjax_fraud import local
 from fedjax_fraud.algorithms import ALGORITHMS
-from fedjax_fraud.simulate import finish_setting, init_settings, run_rounds, select
+from fedjax_fraud.simulate import finish_setting, run_rounds
 from fedjax_fraud.types import LocalWork
 from tests.test_reference import (
     COUNTS,
@@ -21,6 +21,8 @@ from tests.test_reference import (
     QUICK,
     UNEQUAL,
     federations,
+    init_state,
+    jit_select,
     of_setting,
     one_round,
     program,
@@ -56,7 +58,7 @@ def hyper(name):
 def test_state_keeps_structure_shape_and_dtype_over_rounds(name):
     feds = entry_federations(name)
     prog = program(ALGORITHMS[name].build)
-    first = init_settings(prog.build, feds.settings(), feds.params)
+    first = init_state(prog.build, feds.settings(), feds.params)
     states, histories = run_engine(prog, feds, 3)
     for state, history in zip(states, histories, strict=True):
         chex.assert_trees_all_equal_structs(state, first)
@@ -105,10 +107,9 @@ def test_packed_lanes_equal_a_plain_loop(name):
     feds = entry_federations(name)
     prog = program(ALGORITHMS[name].build)
     (state,), _ = run_engine(prog, feds, 1)
-    settings, data = feds.settings(), feds.data()
-    start = init_settings(prog.build, settings, feds.params)
-    plan = jax.tree.map(lambda leaf: leaf[0], one_round(1))
-    num_steps, keys = select(settings, plan, 2)
+    settings, data = jax.device_get(feds.settings()), feds.data()
+    start = jax.device_get(init_state(prog.build, settings, feds.params))
+    num_steps, keys = jax.device_get(jit_select(feds.settings(), one_round(1), 2))
 
     @functools.partial(jax.jit, compiler_options=QUICK)
     def step(hyper, task, server, client, carried):
@@ -123,15 +124,15 @@ def test_packed_lanes_equal_a_plain_loop(name):
                 settings.start[f, k],
                 settings.count[f, k],
                 num_steps[f, k],
-                jnp.int32(k),
-                jnp.int32(1),
+                np.int32(k),
+                np.int32(1),
                 keys[f, k],
             )
             carried = local.start_local(prog.build(hyper_f), before.server.params)
             for _ in range(int(num_steps[f, k])):
                 carried = step(hyper_f, task, before.server, of_setting(before.clients, k), carried)
             trained.append(carried)
-        trained = jax.tree.map(lambda *leaves: jnp.stack(leaves), *trained)
+        trained = jax.tree.map(lambda *leaves: np.stack(leaves), *trained)
         finish = functools.partial(finish_setting, prog)
         after, _ = jax.jit(finish, compiler_options=QUICK)(hyper_f, before, trained, num_steps[f], settings.count[f])
         chex.assert_trees_all_close(of_setting(state, f), after, rtol=2e-6, atol=2e-6, strict=True)

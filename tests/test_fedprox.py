@@ -14,6 +14,7 @@ from tests.test_reference import (
     ident,
     ident_rounds,
     program,
+    rolling_batches,
     run_engine,
     run_quadratics,
     table,
@@ -82,9 +83,10 @@ def test_simulated_fedprox_with_mu_zero_is_fedavg_bit_for_bit():
     partition = Partition(np.arange(24), np.array([0, 11, 12, 17]), np.array([11, 1, 5, 7]))
 
     def run(algorithm):
-        return simulate(
-            algorithm, models.logistic_regression(3), train, partition, num_rounds=3, num_epochs=2, batch_size=4
-        )[0]
+        sizes = dict(num_rounds=3, num_epochs=2, batch_size=4)
+        return simulate(algorithm, models.logistic_regression(3), train, partition, batch_fn=rolling_batches, **sizes)[
+            0
+        ]
 
     sgd = optax.sgd(0.3)
     prox, plain = run(algorithms.fedprox(sgd, mu=0.0)), run(algorithms.fedavg(sgd))

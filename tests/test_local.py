@@ -82,12 +82,13 @@ def test_counted_rows_are_those_that_the_steps_visit():
 
 
 OBJECTIVE = local.Objective(LOGISTIC.apply, batch_size=BATCH)
+value_and_grad = jax.jit(jax.value_and_grad(OBJECTIVE.batch_loss))
 
 
 def test_a_batch_of_padding_has_no_loss_and_no_gradient():
     x, y = table()
     args = jnp.asarray(x[:BATCH]), jnp.asarray(y[:BATCH]), jnp.zeros(BATCH, bool)
-    value, grads = jax.value_and_grad(OBJECTIVE.batch_loss)(logistic_params(), *args)
+    value, grads = value_and_grad(logistic_params(), *args)
     assert value == 0
     chex.assert_trees_all_equal(grads, logistic_params(), strict=True)
 
@@ -95,7 +96,7 @@ def test_a_batch_of_padding_has_no_loss_and_no_gradient():
 def test_the_batch_loss_is_the_mean_over_real_rows():
     x, y = table()
     valid = jnp.array([True, True, False, False])
-    grads = jax.grad(OBJECTIVE.batch_loss)(logistic_params(), jnp.asarray(x[:BATCH]), jnp.asarray(y[:BATCH]), valid)
+    _, grads = value_and_grad(logistic_params(), jnp.asarray(x[:BATCH]), jnp.asarray(y[:BATCH]), valid)
     wanted = reference.gradient(to_list(logistic_params()), x[:2].astype(float), y[:2])
     for got, want in zip(to_list(grads), wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-7)
@@ -106,7 +107,8 @@ def test_saturated_logits_have_exact_gradients():
     x = jnp.array([[40.0], [-120.0]])
     params = {"kernel": jnp.ones((1, 1)), "bias": jnp.zeros(1)}
     objective = OBJECTIVE._replace(apply=lambda p, x: (x @ p["kernel"])[:, 0] + p["bias"][0])
-    value, grads = jax.value_and_grad(objective.batch_loss)(params, x, jnp.array([0.0, 1.0]), jnp.ones(2, bool))
+    slope = jax.jit(jax.value_and_grad(objective.batch_loss))
+    value, grads = slope(params, x, jnp.array([0.0, 1.0]), jnp.ones(2, bool))
     assert value == 80.0
     np.testing.assert_allclose(grads["kernel"][0, 0], (40.0 + 120.0) / 2)
     np.testing.assert_allclose(grads["bias"][0], 0.0)

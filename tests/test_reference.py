@@ -112,7 +112,7 @@ def federations(
         np.asarray(y, np.float32),
         np.asarray(orders, np.int32),
         counts,
-        jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_settings, *leaf.shape)), params),
+        jax.tree.map(lambda leaf: np.broadcast_to(leaf, (num_settings, *np.shape(leaf))), params),
         {"client_lr": each(np.float32(client_lr)), "mu": each(np.float32(mu))},
         each(np.uint32(seed)),
         each(np.int32(num_epochs)),
@@ -129,7 +129,7 @@ MLP = models.mlp(NUM_FEATURES, hidden=(4,))
 
 def logistic_params(num_features=NUM_FEATURES):
     """A logistic model's parameters at zero, in Flax's layout."""
-    return {"kernel": jnp.zeros((num_features, 1)), "bias": jnp.zeros(1)}
+    return {"kernel": np.zeros((num_features, 1), np.float32), "bias": np.zeros(1, np.float32)}
 
 
 def program(build, *, apply=LOGISTIC.apply, batch_size=2, num_lanes=3, chunk_length=2, **objective):
@@ -144,10 +144,10 @@ QUICK = {"xla_backend_optimization_level": 0}
 jit_rounds = jax.jit(run_rounds, static_argnums=0, compiler_options=QUICK)
 
 
-def one_round(round_index, work=None, num_settings=1):
-    """The plan of a single round; ``work`` is ``[settings, clients]``."""
-    work = None if work is None else jnp.asarray(work, jnp.float32)[None]
-    return RoundPlan(jnp.full(1, round_index), jnp.ones(1, bool), jnp.ones((1, num_settings), bool), work)
+def one_round(round_index, work=None, num_settings=NUM_SETTINGS):
+    """The plan of a single round; ``work`` is ``[settings, clients]``. No leading axis yet."""
+    work = None if work is None else np.asarray(work, np.float32)
+    return RoundPlan(np.int32(round_index), np.bool_(True), np.ones(num_settings, bool), work)
 
 
 def run_engine(prog, feds: Federations, num_rounds, *, work=None, state=None, run=jit_rounds):
@@ -156,16 +156,18 @@ def run_engine(prog, feds: Federations, num_rounds, *, work=None, state=None, ru
     Args:
       work: ``[rounds, settings, clients]`` or None.
 
-    Returns: the ``FedState`` and the ``History`` (fields ``[settings]``) after each round.
+    Returns: the ``FedState`` and the ``History`` (fields ``[settings]``) after each round, as NumPy arrays.
     """
     settings, data = feds.settings(), feds.data()
     state = init_state(prog.build, settings, feds.params) if state is None else state
     states, histories = [], []
     for r in range(num_rounds):
-        plan = one_round(r + 1, None if work is None else work[r], len(feds.settings().seed))
+        plan = one_round(r + 1, None if work is None else work[r], len(feds.seed))
+        plan = jax.tree.map(lambda leaf: np.asarray(leaf)[None], plan)
         state, history = run(prog, settings, data, None, state, plan)
-        states.append(state)
-        histories.append(jax.tree.map(lambda leaf: leaf[0], history))
+        # On the host from here: each index of a device array would be one more small program to compile.
+        states.append(jax.device_get(state))
+        histories.append(jax.tree.map(lambda leaf: np.asarray(leaf)[0], history))
     return states, histories
 
 
@@ -262,13 +264,13 @@ def run_quadratics(build, cases, num_rounds=1, controls=None):
         client_lr=[case.lr for case in cases],
         mu=[case.mu for case in cases],
         num_epochs=[case.num_epochs for case in cases],
-        params={"w": jnp.zeros(())},
+        params={"w": np.float32(0)},
         num_settings=NUM_QUADRATICS,
-    )._replace(params={"w": jnp.array([case.w0 for case in cases], jnp.float32)})
+    )._replace(params={"w": np.array([case.w0 for case in cases], np.float32)})
     prog = program(build, apply=quadratic_logits, loss_fn=quadratic_loss, batch_size=1)
     state = init_state(build, feds.settings(), feds.params)
     if controls is not None:
-        c, c_k = ({"w": jnp.broadcast_to(jnp.float32(c), (NUM_QUADRATICS, *np.shape(c)))} for c in controls)
+        c, c_k = ({"w": np.broadcast_to(np.float32(c), (NUM_QUADRATICS, *np.shape(c)))} for c in controls)
         state = state._replace(server=state.server._replace(control=c), clients=state.clients._replace(control=c_k))
     work = np.broadcast_to([case.work for case in cases], (num_rounds, NUM_QUADRATICS, 3))
     return run_engine(prog, feds, num_rounds, work=work, state=state)
@@ -317,8 +319,8 @@ def engine_batches(feds: Federations, num_rounds, *, batch_size=2, work=None):
     most = int(np.max(feds.num_epochs[:, None] * -(-feds.counts // batch_size)))
     result = [[] for _ in feds.seed]
     for r in range(num_rounds):
-        plan = jax.tree.map(lambda leaf: leaf[0], one_round(r + 1, None if work is None else work[r]))
-        num_steps, keys = jit_select(settings, plan, batch_size)
+        plan = one_round(r + 1, None if work is None else work[r])
+        num_steps, keys = jax.device_get(jit_select(settings, plan, batch_size))
         position, valid = jax.tree.map(
             np.asarray, _positions(settings.count, keys, batch_size=batch_size, num_steps=most)
         )
@@ -466,7 +468,7 @@ def mlp_params():
     rng = np.random.default_rng(5)
 
     def array(*shape):
-        return jnp.asarray(rng.normal(size=(NUM_SETTINGS, *shape)), jnp.float32)
+        return rng.normal(size=(NUM_SETTINGS, *shape)).astype(np.float32)
 
     return {
         "Dense_0": {"kernel": array(NUM_FEATURES, 4), "bias": array(4)},
@@ -516,9 +518,15 @@ def test_the_engine_equals_the_reference_on_an_mlp(name):
 # ---- packing changes nothing ------------------------------------------------------------------------------------
 
 
+def rolling_batches(task, step, batch_size):
+    """A ``batch_fn`` that depends on who, when and which step, and on no key: cheap to compile, easy to repeat."""
+    position = (task.client_id + 2 * task.round_index + 3 * step + jnp.arange(batch_size)) % task.num_examples
+    return position, jnp.arange(batch_size) < 1 + (step + task.client_id) % batch_size
+
+
 def trained(feds, *, num_lanes, chunk_length):
     """The local models of a round with the given packing."""
-    prog = program(SCAFFOLD, num_lanes=num_lanes, chunk_length=chunk_length)
+    prog = program(SCAFFOLD, num_lanes=num_lanes, chunk_length=chunk_length, batch_fn=rolling_batches)
 
     @functools.partial(jax.jit, compiler_options=QUICK)
     def train(settings, data, params):

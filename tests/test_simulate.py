@@ -23,6 +23,7 @@ from tests.test_reference import (
     one_round,
     program,
     reference,
+    rolling_batches,
     run_engine,
     table,
     to_list,
@@ -35,7 +36,7 @@ from tests.test_reference import (
 def cohorts():
     """``[rounds, settings, clients]`` for 200 rounds of 3 of 10 clients; settings 0 and 1 share their seed."""
     settings = federations(counts=[(2,) * 10] * 4, seed=[5, 5, 6, 7], participation=0.3).settings()
-    plans = [jax.tree.map(lambda leaf: leaf[0], one_round(r + 1)) for r in range(200)]
+    plans = [one_round(r + 1) for r in range(200)]
     return np.array([jit_select(settings, plan, 2)[0] > 0 for plan in plans])
 
 
@@ -76,7 +77,7 @@ def test_clients_without_rows_are_never_drawn_and_change_nobody_s_luck():
     with_empty = federations(counts=(2, 0, 2, 2, 0), client_id=(0, 8, 1, 2, 9), seed=range(4), participation=0.4)
     without = federations(counts=(2, 2, 2), client_id=(0, 1, 2), seed=range(4), participation=0.4)
     for r in range(1, 20):
-        plan = jax.tree.map(lambda leaf: leaf[0], one_round(r))
+        plan = one_round(r)
         steps, keys = jit_select(with_empty.settings(), plan, 2)
         fewer_steps, fewer_keys = jit_select(without.settings(), plan, 2)
         np.testing.assert_array_equal(np.asarray(steps)[:, [1, 4]], 0)
@@ -88,7 +89,7 @@ def test_clients_without_rows_are_never_drawn_and_change_nobody_s_luck():
 def test_the_cohort_is_the_rounded_share_of_clients_and_never_empty(participation, wanted):
     """Half of five is rounded to the even number."""
     feds = federations(counts=(2, 2, 2, 2, 2), participation=participation, seed=range(4))
-    plan = jax.tree.map(lambda leaf: leaf[0], one_round(1))
+    plan = one_round(1)
     np.testing.assert_array_equal((np.asarray(jit_select(feds.settings(), plan, 2)[0]) > 0).sum(axis=1), wanted)
 
 
@@ -97,7 +98,7 @@ def test_a_share_of_work_is_rounded_up_exactly():
     for parts in (3, 5, 7, 10):
         share = np.arange(5) / parts % 1
         feds = federations(counts=(25 * 2,) * 5, num_epochs=[1, 2, 3, 7])
-        plan = jax.tree.map(lambda leaf: leaf[0], one_round(1, np.tile(share, (4, 1))))
+        plan = one_round(1, np.tile(share, (4, 1)))
         steps, _ = jit_select(feds.settings(), plan, 2)
         full = 25 * feds.num_epochs[:, None]
         wanted = -(-full * (np.arange(5) % parts) // parts)
@@ -130,6 +131,7 @@ def test_a_row_that_belongs_to_no_client_is_never_read(name, poison):
 
 MODEL = models.logistic_regression(3)
 FEDAVG = algorithms.fedavg(optax.sgd(0.3))
+SCAFFOLD = algorithms.scaffold(0.3)
 COUNT = np.array([5, 1, 3, 4, 2, 2, 1, 2, 2, 2])
 
 
@@ -200,10 +202,9 @@ def test_simulate_equals_the_reference(first_run):
     close(to_list(first_run[0].server.params), expected[-1].params, TOLERANCE)
 
 
-def replayed_batches(task, step, batch_size):
-    """A ``batch_fn`` that depends on who, when and which step, and on no key."""
-    position = (task.client_id + 2 * task.round_index + 3 * step + jnp.arange(batch_size)) % task.num_examples
-    return position, jnp.arange(batch_size) < 1 + (step + task.client_id) % batch_size
+def replay(train=None, **changes):
+    """SCAFFOLD on given batches and work: one program for all of its tests."""
+    return run(train, algorithm=SCAFFOLD, batch_fn=rolling_batches, test=None, **changes)
 
 
 def test_given_batches_work_and_start_are_replayed():
@@ -211,9 +212,7 @@ def test_given_batches_work_and_start_are_replayed():
     data, partition = make_table(), make_partition()
     work = np.random.default_rng(3).choice([0, 0.5, 1], size=(6, 10))
     params = {"kernel": np.array([[0.5], [-1.0], [2.0]], np.float32), "bias": np.array([-0.5], np.float32)}
-    state, history = run(
-        algorithm=algorithms.scaffold(0.3), work=work, params=params, batch_fn=replayed_batches, test=None
-    )
+    state, history = replay(work=work, params=params)
     batches = []
     for r in range(6):
         this_round = []
@@ -241,17 +240,14 @@ def test_an_idle_bank_with_poisoned_rows_changes_nothing():
     mine = make_partition().order[13:15]
     poisoned = data.features.copy()
     poisoned[mine] = 1e30
-    algorithm = algorithms.fedprox(optax.sgd(0.3), mu=0.1)
-    clean = run(algorithm=algorithm, work=work, test=None)
-    dirty = run(data._replace(features=poisoned), algorithm=algorithm, work=work, test=None)
+    clean, dirty = replay(work=work), replay(data._replace(features=poisoned), work=work)
     chex.assert_trees_all_equal(dirty, clean, strict=True)
 
 
 def test_a_round_that_nobody_works_in_is_skipped():
     work = np.ones((6, 10))
     work[2] = 0
-    algorithm = algorithms.fedprox(optax.sgd(0.3), mu=0.1)
-    _, history = run(algorithm=algorithm, work=work, test=None)
+    _, history = replay(work=work)
     np.testing.assert_array_equal(history.skipped, [False, False, True, False, False, False])
     np.testing.assert_array_equal(history.num_participants, [10, 10, 0, 10, 10, 10])
 
@@ -371,8 +367,8 @@ def test_another_seed_and_participation_compile_nothing_new():
     counted = models.Model(MODEL.init, apply)
     train, partition = make_table(), make_partition()
     for changes in (dict(seed=1), dict(seed=9, participation=0.5), dict(num_epochs=3)):
-        arguments = dict(num_rounds=6, batch_size=4, num_lanes=2, chunk_length=2) | changes
-        simulate(FEDAVG, counted, train, partition, **arguments)
+        sizes = dict(num_rounds=6, batch_size=4, num_lanes=2, chunk_length=2, batch_fn=rolling_batches)
+        simulate(FEDAVG, counted, train, partition, **sizes, **changes)
         if changes == dict(seed=1):
             once = len(traced)
     assert len(traced) == once
