@@ -446,7 +446,13 @@ def test_banks_without_rows_are_not_averaged_into_the_banks_alone(few_positives)
 
 def test_a_natural_partition_is_swept_by_bank_name():
     result = run_sweep(
-        partition_kind="natural", algorithms=["fedavg"], client_lr=RATE, seeds=1, num_clients=7, participation=1.0
+        partition_kind="natural",
+        algorithms=["fedavg"],
+        client_lr=RATE,
+        seeds=1,
+        num_clients=7,
+        participation=1.0,
+        baselines=False,
     )
     train, test = make_tables()
     assert result.manifest["config"]["num_clients"] == 3
