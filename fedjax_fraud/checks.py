@@ -9,6 +9,8 @@ import numpy as np
 
 from fedjax_fraud.types import Partition
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 def check_choice(name: str, values: Sequence, known: Sequence[str]) -> None:
     """Raises ValueError for a name that is not known, an empty list, or one given twice."""
@@ -27,13 +29,16 @@ def check_distinct(name: str, values: Sequence) -> None:
 
 
 def check_numbers(name: str, values: Sequence, *, positive: bool = True) -> None:
-    """Raises ValueError unless every value is a finite number above 0 (or at least 0)."""
+    """Raises ValueError unless every value is a number above 0 (or at least 0) that float32 can hold."""
     check_distinct(name, values)
+    least = np.finfo(np.float32).tiny if positive else 0
     for value in values:
         good = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-        if not good or value < 0 or (positive and value == 0):
+        if not good or not least <= value <= LARGEST:
             wanted = "above 0" if positive else "of at least 0"
-            raise ValueError(f"`{name}` must be a finite number {wanted}, got {value!r}. Pass a number {wanted}.")
+            raise ValueError(
+                f"`{name}` must be a finite number {wanted} within float32, got {value!r}. Pass a number {wanted}."
+            )
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
@@ -57,14 +62,14 @@ def check_rows(name: str, features: np.ndarray, labels: np.ndarray) -> None:
         )
     if len(labels) == 0:
         raise ValueError(f"`{name}` must hold at least one row, got 0. Check how it was filtered or split.")
-    bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
+    bad = np.flatnonzero(~(np.abs(features) <= LARGEST).all(axis=1))
     if bad.size:
         raise ValueError(
-            f"`{name}.features` must be finite, got NaN or infinity in {bad.size} rows (first: row {bad[0]}). "
-            "Fill or drop them."
+            f"`{name}.features` must be finite in float32, got NaN or infinity in {bad.size} rows "
+            f"(first: row {bad[0]}). Fill or drop them."
         )
     if not np.isin(labels, (0, 1)).all():
-        wrong = labels[~np.isin(labels, (0, 1))][0]
+        wrong = labels[~np.isin(labels, (0, 1))][0].item()
         raise ValueError(f"`{name}.labels` must be 0 or 1, got {wrong!r}. Map the label to 1 = fraud, 0 = genuine.")
 
 

@@ -29,6 +29,11 @@ def has_diverged(log_loss: np.ndarray) -> np.ndarray:
     return ~(np.isfinite(log_loss[-1]) & (log_loss[-1] <= DIVERGED_LOSS_RATIO * log_loss[0]))
 
 
+def all_rejected(history: History) -> np.ndarray:
+    """Whether clients trained in the last round and not one update was finite: the model has stopped moving."""
+    return (history.num_participants[-1] > 0) & (history.num_rejected[-1] == history.num_participants[-1])
+
+
 def round_table(
     grid: Grid, federations: list[Federation], history: History, num_rounds: int, model_bytes: int, first_setting: int
 ) -> pd.DataFrame:
@@ -36,7 +41,7 @@ def round_table(
     num = len(federations)
     keys = pd.DataFrame(federations, columns=Federation._fields)[KEYS]
     keys.insert(0, "setting", first_setting + np.arange(num))
-    keys["diverged"] = has_diverged(history.log_loss)
+    keys["diverged"] = has_diverged(history.log_loss) | all_rejected(history)
     costs = [ALGORITHMS[f.algorithm].cost if f.algorithm in ALGORITHMS else NO_COST for f in federations]
     table = keys.loc[keys.index.repeat(num_rounds)].reset_index(drop=True)
     table["round"] = np.tile(np.arange(1, num_rounds + 1), num)
@@ -55,7 +60,7 @@ def local_table(federations: list[Federation], history: History, num_rounds: int
     table = pd.DataFrame(federations, columns=Federation._fields)
     for name, values in history._asdict().items():
         table[name] = values[-1]
-    table["diverged"] = has_diverged(history.log_loss)
+    table["diverged"] = has_diverged(history.log_loss) | all_rejected(history)
     groups = table[table.num_rows > 0].groupby(KEYS, dropna=False, sort=False)
     means = groups[["log_loss", "average_precision", "roc_auc"]].mean()
     sums = groups[["num_participants", "num_rejected", "num_steps", "num_rows"]].sum()

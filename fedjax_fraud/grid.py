@@ -96,7 +96,7 @@ def feature_values(transactions: Transactions, feature: str) -> np.ndarray:
         return transactions.features[:, transactions.names.index(feature)]
     columns = [i for i, name in enumerate(transactions.names) if name.startswith((f"{feature}=", f"{feature}_"))]
     if len(columns) > 1:
-        return np.argmax(transactions.features[:, columns], axis=1)
+        return np.array(transactions.names)[columns][np.argmax(transactions.features[:, columns], axis=1)]
     raise ValueError(
         f"`partition_feature` {feature!r} is not in this table. Choose amount, hour, or one of: "
         f"{', '.join(transactions.names)}."
@@ -121,6 +121,12 @@ def make_grid(
     """Crosses what is compared; a hyperparameter is crossed only with the algorithms that have it."""
     if partition_kind not in SKEWED:
         alphas = [math.nan]
+    for name, rows in (("train", train), ("test", test)):
+        if partition_kind != "natural" and num_clients > len(rows.labels):
+            raise ValueError(
+                f"`num_clients` must be at most the {len(rows.labels)} rows of `{name}`, got {num_clients}. "
+                "Use fewer clients or more rows."
+            )
     owners = {
         (alpha, seed): Owners(
             *(

@@ -156,7 +156,7 @@ def sweep(
 
     config = dict(
         algorithms=algorithms,
-        alphas=alphas,
+        alphas=alphas if partition_kind in grids.SKEWED else [],
         seeds=list(seeds),
         num_clients=len(next(iter(grid.owners.values())).train.count),
         num_rounds=num_rounds,

@@ -431,7 +431,7 @@ def _incidents(case: _Case) -> str:
     rejected, skipped = int(final["num_rejected"].sum()), int(final["num_skipped"].sum())
     lines = [
         f"Client updates rejected because they were not finite: {rejected:,}.",
-        f"Rounds skipped because nobody took part (the model stays as it was): {skipped:,}.",
+        f"Rounds skipped because nobody took part or no update was finite (the model stays as it was): {skipped:,}.",
         _diverged_words(case),
     ]
     return "## Incidents\n\n" + "\n".join(f"- {line}" for line in lines)
