@@ -45,7 +45,7 @@ def _integer(text: str) -> int:
 def _add_data_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("data")
     group.add_argument("--data", metavar="FILE", help="transactions; without it, the built-in generator")
-    group.add_argument("--rows", type=_integer, default=100_000, metavar="N", help="rows of the built-in generator")
+    group.add_argument("--rows", type=_integer, default=80_000, metavar="N", help="rows of the built-in generator")
     group.add_argument("--data-seed", type=_integer, default=0, metavar="S", help="seed of the generator and the split")
     group.add_argument(
         "--features", default="known_before", metavar="SET", help="PaySim features: known_before, or all (they leak)"

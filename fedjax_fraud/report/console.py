@@ -2,6 +2,7 @@
 
 import io
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -74,8 +75,7 @@ def print_partitions(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> None:
 
 def _print(table: Table) -> None:
     """To a terminal at its own width, to a file or a pipe at 100 columns."""
-    console = Console()
-    console.print(table, width=None if console.is_terminal else WIDTH, crop=console.is_terminal)
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(table)
 
 
 def _banks_table(frame: pd.DataFrame) -> Table:
