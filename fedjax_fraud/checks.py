@@ -31,7 +31,7 @@ def check_distinct(name: str, values: Sequence) -> None:
 def check_numbers(name: str, values: Sequence, *, positive: bool = True) -> None:
     """Raises ValueError unless every value is a number above 0 (or at least 0) that float32 can hold."""
     check_distinct(name, values)
-    least = np.finfo(np.float32).tiny if positive else 0
+    least = float(np.finfo(np.float32).tiny) if positive else 0.0
     for value in values:
         good = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
         if not good or not least <= value <= LARGEST:

@@ -121,3 +121,10 @@ def test_the_partition_table_accounts_for_every_row():
     assert len(described) == 2 * 2
     sums = described.groupby(["alpha", "seed"])[["num_examples", "num_positives"]].sum()
     assert (sums.num_examples == 40).all() and (sums.num_positives == 10).all()
+
+
+def test_a_run_whose_last_updates_were_all_rejected_has_stopped_and_one_without_participants_has_not():
+    made = history(1, 3)
+    made.num_rejected[-1] = [2, 1, 0]
+    made.num_participants[-1] = [2, 2, 0]
+    np.testing.assert_array_equal(frames.all_rejected(made), [True, False, False])
