@@ -125,7 +125,7 @@ def make_grid(
         if partition_kind != "natural" and num_clients > len(rows.labels):
             raise ValueError(
                 f"`num_clients` must be at most the {len(rows.labels)} rows of `{name}`, got {num_clients}. "
-                "Use fewer clients or more rows."
+                "Lower it, or use more rows."
             )
     owners = {
         (alpha, seed): Owners(
