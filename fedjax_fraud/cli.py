@@ -7,6 +7,7 @@ command line, or from a TOML file (``--config``) with the same names; the comman
 import argparse
 import contextlib
 import datetime
+import difflib
 import os
 import pathlib
 import sys
@@ -16,6 +17,21 @@ from collections.abc import Iterator, Sequence
 
 PROGRAM = "fedjax-fraud"
 USAGE_ERROR, INTERRUPTED = 2, 130
+OPTION_OF = {
+    "`num_clients`": "--clients",
+    "`num_rounds`": "--rounds",
+    "`num_epochs`": "--epochs",
+    "`num_rows`": "--rows",
+    "`batch_size`": "--batch-size",
+    "`client_lr`": "--client-lr",
+    "`partition_kind`": "--partition",
+    "`partition_feature`": "--partition-feature",
+    "`test_fraction`": "--test-fraction",
+    "`load_table`": "--label COLUMN",
+    "`silo=...`": "--silo COLUMN",
+    "`drop`": "--drop",
+    "by='time'": "--split time",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -127,7 +143,7 @@ def _version() -> str:
     return f"{PROGRAM} {metadata.version('fedjax-fraud')}"
 
 
-def _config_arguments(path: str) -> list[str]:
+def _config_arguments(path: str, known: Sequence[str]) -> list[str]:
     """The options of a TOML file as command-line arguments, so that they meet the same checks."""
     if not pathlib.Path(path).is_file():
         raise FileNotFoundError(f"`--config` must name a file, got {path!r}. Check the name and the folder.")
@@ -137,9 +153,13 @@ def _config_arguments(path: str) -> list[str]:
         raise ValueError(f"`--config` {path} is not TOML: {error}. Mend that line.") from None
     arguments = []
     for name, value in table.items():
-        option = "--" + name.replace("_", "-")
         if isinstance(value, dict):
             raise ValueError(f"`--config` {path}: [{name}] is a table. Write the options at the top level.")
+        option = "--" + name.replace("_", "-")
+        if name.replace("-", "_") not in known:
+            close = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
+            remedy = f"Did you mean `{close[0]}`?" if close else f"It knows {', '.join(sorted(known))}."
+            raise ValueError(f"`--config` {path}: unknown key `{name}`. {remedy}")
         if isinstance(value, bool):
             arguments.append(option if value else f"--no-{option[2:]}")
         else:
@@ -150,7 +170,8 @@ def _config_arguments(path: str) -> list[str]:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     options = _parse_all(argv)
     if getattr(options, "config", None):
-        options = _parse_all([argv[0], *_config_arguments(options.config), *argv[1:]])
+        known = [name for name in vars(options) if name not in ("command", "run", "config")]
+        options = _parse_all([argv[0], *_config_arguments(options.config, known), *argv[1:]])
     return options
 
 
@@ -174,9 +195,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except (ValueError, OSError) as error:
-        print(f"{PROGRAM}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{PROGRAM}: error: {_in_options(str(error))}", file=sys.stderr)
         return USAGE_ERROR
     return 0
+
+
+def _in_options(message: str) -> str:
+    """A message of the library on one line, with the option beside each argument that has another name here."""
+    message = " ".join(message.split())
+    for argument, option in OPTION_OF.items():
+        message = message.replace(argument, f"{argument} ({option})", 1)
+    return message
 
 
 # ---- commands ---------------------------------------------------------------------------------------------------
@@ -186,9 +215,23 @@ def _sweep(options: argparse.Namespace) -> None:
     began = time.perf_counter()
     out = _output_folder(options.out)
     _use_all_cores()
-    from fedjax_fraud import models, report
-    from fedjax_fraud.sweep import sweep
+    from fedjax_fraud import checks, models, report
+    from fedjax_fraud.sweep import check_options, sweep
 
+    checks.check_count("seeds", options.seeds)
+    check_options(
+        algorithms=options.algorithms,
+        alphas=options.alphas,
+        seeds=list(range(options.seeds)),
+        num_clients=options.clients,
+        num_rounds=options.rounds,
+        num_epochs=options.epochs,
+        batch_size=options.batch_size,
+        client_lr=options.client_lr,
+        mu=options.mu,
+        participation=options.participation,
+        partition_kind=options.partition,
+    )
     train, test = _load(options)
     width = train.features.shape[1]
     with _progress(options.quiet) as progress:
@@ -230,9 +273,10 @@ def _partition(options: argparse.Namespace) -> None:
     from fedjax_fraud import checks, grid, report
     from fedjax_fraud.partition import summary
 
-    train, _ = _load(options)
     checks.check_choice("partition", [options.partition], grid.PARTITIONS)
     checks.check_numbers("alphas", options.alphas)
+    checks.check_count("num_clients", options.clients)
+    train, _ = _load(options)
     alphas = options.alphas if options.partition in grid.SKEWED else [float("nan")]
     tables = []
     for alpha in alphas:

@@ -111,9 +111,20 @@ def sweep(
     seeds = list(seeds)
     client_lr, mu, num_epochs = grids.as_list(client_lr), grids.as_list(mu), grids.as_list(num_epochs)
     algorithms, alphas = grids.as_list(algorithms), grids.as_list(alphas)
-    _check(train, test, algorithms, alphas, seeds, num_clients, num_rounds, num_epochs, batch_size, client_lr, mu)
-    checks.check_participation(participation)
-    checks.check_choice("partition_kind", [partition_kind], grids.PARTITIONS)
+    check_options(
+        algorithms=algorithms,
+        alphas=alphas,
+        seeds=seeds,
+        num_clients=num_clients,
+        num_rounds=num_rounds,
+        num_epochs=num_epochs,
+        batch_size=batch_size,
+        client_lr=client_lr,
+        mu=mu,
+        participation=participation,
+        partition_kind=partition_kind,
+    )
+    _check_rows(train, test)
 
     progress("partitions", 0, 1)
     grid = grids.make_grid(
@@ -180,11 +191,28 @@ def sweep(
         | dict(num_federations=len(grid.federations)),
         diverged_loss_ratio=frames.DIVERGED_LOSS_RATIO,
     )
-    return SweepResult(rounds, bank_scores, frames.partition_table(grid, train), manifest, params)
+    partitions = frames.partition_table(grid, train)
+    if partition_kind == "natural":
+        names = dict(enumerate(grids.bank_names(train)))
+        bank_scores["bank"], partitions["bank"] = bank_scores.client.map(names), partitions.client.map(names)
+    return SweepResult(rounds, bank_scores, partitions, manifest, params)
 
 
-def _check(train, test, algorithms, alphas, seeds, num_clients, num_rounds, num_epochs, batch_size, client_lr, mu):
-    """Everything that can be wrong with the arguments, found before any work."""
+def check_options(
+    *,
+    algorithms: Sequence[str],
+    alphas: Sequence[float],
+    seeds: Sequence[int],
+    num_clients: int,
+    num_rounds: int,
+    num_epochs: Sequence[int],
+    batch_size: int,
+    client_lr: Sequence[float],
+    mu: Sequence[float],
+    participation: float,
+    partition_kind: str,
+) -> None:
+    """Raises ValueError for an option of ``sweep`` that no table could make right; needs no data."""
     checks.check_choice("algorithms", algorithms, list(ALGORITHMS))
     checks.check_numbers("alphas", alphas)
     checks.check_numbers("client_lr", client_lr)
@@ -197,6 +225,12 @@ def _check(train, test, algorithms, alphas, seeds, num_clients, num_rounds, num_
         checks.check_count("num_epochs", epochs)
     for name, value in (("num_clients", num_clients), ("num_rounds", num_rounds), ("batch_size", batch_size)):
         checks.check_count(name, value)
+    checks.check_participation(participation)
+    checks.check_choice("partition_kind", [partition_kind], grids.PARTITIONS)
+
+
+def _check_rows(train: Transactions, test: Transactions) -> None:
+    """Raises ValueError for tables that nothing can be learned from."""
     checks.check_rows("train", train.features, train.labels)
     checks.check_rows("test", test.features, test.labels)
     checks.check_width(train.features.shape[1], test.features.shape[1])

@@ -256,7 +256,7 @@ def test_a_report_needs_a_folder_with_results(refused, tmp_path):
     "text, words",
     [
         ("rounds = = 3", ["--config", "bad.toml", "not TOML", "line 1", "Mend"]),
-        ("round = 3", ["--round", "sweep --help"]),
+        ("round = 3", ["`round`", "Did you mean `rounds`"]),
         ("rounds = 'many'", ["--rounds", "'many'", "Pass"]),
         ("alphas = [0.1, 0.0]", ["alphas", "0.0", "Pass"]),
         ("alphas = [-1.0]", ["alphas", "-1.0", "Pass"]),
@@ -469,3 +469,11 @@ def test_an_interrupted_run_says_so(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(cli, "_load", interrupt)
     assert cli.main(arguments_of("sweep", tmp_path)) == 130
     assert capsys.readouterr().err == "fedjax-fraud: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    "option", ["--alphas -1", "--clients 0", "--seeds 0", "--participation 2", "--algorithms fedfoo", "--rounds 0"]
+)
+def test_a_wrong_option_is_refused_before_the_data_are_read(tmp_path, option):
+    line = refused(*arguments_of("sweep", tmp_path, "--data", tmp_path / "nowhere.csv", *option.split()))
+    assert "nowhere" not in line and option.split()[1] in line

@@ -460,6 +460,8 @@ def test_a_natural_partition_is_swept_by_bank_name():
     assert result.rounds.alpha.isna().all()
     sizes = pd.Series(train.silo).value_counts().sort_index()
     assert result.partitions.num_examples.tolist() == sizes.tolist()
+    assert result.partitions.bank.tolist() == sizes.index.tolist()
+    assert (result.banks.groupby("client").bank.unique().map(list) == [[name] for name in sizes.index]).all()
     assert (result.banks.groupby("algorithm").num_test.sum() == len(test.labels)).all()
     owned = partition.natural(train.silo)
     state, history = simulate_alone(algorithm("fedavg"), train, test, owned, 0)

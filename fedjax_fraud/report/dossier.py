@@ -81,7 +81,7 @@ def _leak_warning(case: _Case) -> str:
 
 def _answer(case: _Case) -> str:
     """Two sentences: who is ahead at which alpha, and whether federating beats staying alone."""
-    parts = ["## The answer", f"{_who_is_ahead(case)} {_does_it_pay(case)}"]
+    parts = ["## The answer", f"{_who_is_ahead(case)} {_does_it_pay(case)}", _basis(case)]
     several = [algorithm_name(name) for name, count in tables.num_choices(case.rounds).items() if count > 1]
     if several:
         parts.append(
@@ -89,6 +89,17 @@ def _answer(case: _Case) -> str:
             "on the same test rows: the more were tried, the more optimistic it is."
         )
     return "\n\n".join(parts)
+
+
+def _basis(case: _Case) -> str:
+    """On how much the answer rests."""
+    num_seeds = case.rounds["seed"].nunique()
+    num_frauds = facts.number_fact(case.manifest, "data", "test", "num_positives")
+    frauds = "an unknown number of test frauds" if math.isnan(num_frauds) else plural(int(num_frauds), "test fraud")
+    return (
+        f"This rests on {plural(num_seeds, 'seed')} and {frauds}; the intervals are over seeds alone, and ROC-AUC and "
+        "loss, in the tables below, may order the algorithms differently."
+    )
 
 
 def _who_is_ahead(case: _Case) -> str:
@@ -241,7 +252,7 @@ def _score_row(name: str, row: Mapping) -> list[str]:
         traffic = [DASH] * 5
     else:
         ratio = f"{row['relative_mb']:.4g}x" if math.isfinite(row["relative_mb"]) else DASH
-        traffic = [number(row["mb_down"], 3), number(row["mb_up"], 3), ratio]
+        traffic = [quantity(row["mb_down"]), quantity(row["mb_up"]), ratio]
         traffic += [quantity(row["drift"]), quantity(row["delta_norm_max"])]
     return [name, *scores, *traffic, str(row["num_used"]), str(row["num_diverged"])]
 
@@ -371,7 +382,11 @@ def _bank_summary_row(name: str, row: Mapping) -> list[str]:
 def _banks_by_rank(case: _Case, table: pd.DataFrame) -> str:
     """Banks from the largest on, each algorithm at its best hyperparameters."""
     shown = table[table["bank_rank"] <= _MOST_BANKS].sort_values(["alpha", "bank_rank"], kind="stable")
-    rows = [_bank_row(name, row) for name, row in zip(_names(case, shown), shown.to_dict("records"), strict=True)]
+    banks = _bank_names(case)
+    rows = [
+        _bank_row(name, banks.get(row["bank_rank"], str(row["bank_rank"])), row)
+        for name, row in zip(_names(case, shown), shown.to_dict("records"), strict=True)
+    ]
     headers = (
         *("alpha", "Bank, by size", "Algorithm", "Training rows", "Training frauds", "PR-AUC", "Defined"),
         *("Minus own model", "Wins"),
@@ -384,11 +399,20 @@ def _banks_by_rank(case: _Case, table: pd.DataFrame) -> str:
     )
 
 
-def _bank_row(name: str, row: Mapping) -> list[str]:
+def _bank_names(case: _Case) -> dict[int, str]:
+    """Rank by size -> name, where the banks have names: those of a natural partition, the same in every seed."""
+    if "bank" not in case.partitions:
+        return {}
+    one_seed = case.partitions[case.partitions["seed"] == case.partitions["seed"].min()]
+    by_size = one_seed.sort_values("num_examples", ascending=False, kind="stable")
+    return {rank: f"{rank} ({name})" for rank, name in enumerate(by_size["bank"], start=1)}
+
+
+def _bank_row(name: str, bank: str, row: Mapping) -> list[str]:
     """One line of the table of banks by size."""
     alone = row["algorithm"] == "local_only" or row["num_pairs"] == 0
     return [
-        *(alpha_name(row["alpha"]), str(row["bank_rank"]), name),
+        *(alpha_name(row["alpha"]), bank, name),
         *(f"{row['num_train']:,.0f}", quantity(row["num_train_positives"]), number(row["average_precision"])),
         f"{row['num_defined']} of {row['num_seeds']}",
         DASH if alone else interval(row, "difference", sign=True),
