@@ -474,6 +474,7 @@ def test_an_interrupted_run_says_so(monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize(
     "option", ["--alphas -1", "--clients 0", "--seeds 0", "--participation 2", "--algorithms fedfoo", "--rounds 0"]
 )
-def test_a_wrong_option_is_refused_before_the_data_are_read(tmp_path, option):
-    line = refused(*arguments_of("sweep", tmp_path, "--data", tmp_path / "nowhere.csv", *option.split()))
+def test_a_wrong_option_is_refused_before_the_data_are_read(refused, tmp_path, option):
+    out = tmp_path / "out"
+    line = refused("sweep", "--data", tmp_path / "nowhere.csv", *option.split(), "--out", out)
     assert "nowhere" not in line and option.split()[1] in line
