@@ -76,8 +76,7 @@ def test_one_hot_columns_stand_for_the_category_that_they_encode():
     raw = Transactions(np.eye(3, dtype=np.float32)[kind], np.arange(len(kind)) % 2, ("type_A", "type_B", "type_C"))
     train, test = split(raw, by="random")
     made = make(train, test, partition_kind="feature", partition_feature="type")
-    codes = grid.feature_values(raw, "type")
-    np.testing.assert_array_equal(codes, kind)
+    np.testing.assert_array_equal(grid.feature_values(raw, "type"), np.array(raw.names)[kind])
     for (alpha, seed), owned in made.owners.items():
         known = train.features.argmax(axis=1)
         chex.assert_trees_all_equal(owned.train, partition.dirichlet_feature(known, 3, alpha, seed))
@@ -87,7 +86,8 @@ def test_feature_values_are_found_by_role_name_or_prefix():
     np.testing.assert_array_equal(grid.feature_values(TRAIN, "amount"), TRAIN.amount)
     np.testing.assert_array_equal(grid.feature_values(TRAIN, "hour"), TRAIN.time % 24)
     np.testing.assert_array_equal(grid.feature_values(TRAIN, "size"), TRAIN.features[:, 5])
-    np.testing.assert_array_equal(grid.feature_values(TRAIN, "colour"), TRAIN.features[:, 4] > 0)
+    colours = np.array(TRAIN.names[3:5])
+    np.testing.assert_array_equal(grid.feature_values(TRAIN, "colour"), colours[(TRAIN.features[:, 4] > 0).astype(int)])
 
 
 @pytest.mark.parametrize("feature", ["shade", "hour", "amount", "siz"])
