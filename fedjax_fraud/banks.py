@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from jax import Array
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from fedjax_fraud import partition, score
 from fedjax_fraud.grid import CENTRALISED, Federation, Grid
-from fedjax_fraud.pool import AXIS
+from fedjax_fraud.pool import AXIS, replicate
 from fedjax_fraud.types import Model, Transactions
 
 
@@ -21,14 +22,16 @@ class Jobs(NamedTuple):
 
     Attributes:
       model_index: ``[jobs]``, which of the models.
-      owner: ``[jobs, samples]`` int32, the bank of each test row (positives first).
+      owner_index: ``[jobs]``, which row of ``owners``.
+      owners: ``[partitions, samples]`` int32, the bank of each test row (positives first).
       federations: the federation of each job; the centralised model, which knows no alpha, has a job for each.
       num_banks: banks of a federation.
       num_models: 1, or ``num_banks`` where every bank has its own model.
     """
 
     model_index: np.ndarray
-    owner: np.ndarray
+    owner_index: np.ndarray
+    owners: np.ndarray
     federations: list[Federation]
     num_banks: int
     num_models: int
@@ -37,16 +40,17 @@ class Jobs(NamedTuple):
 def make_jobs(grid: Grid, federations: list[Federation], test_set: score.TestSet, *, alone: bool = False) -> Jobs:
     """Jobs for models of these federations; ``alone``: runs of consecutive federations are the banks of one."""
     num_banks = len(next(iter(grid.owners.values())).train.count)
-    owner_of = {key: partition.client_of(owners.test)[test_set.index] for key, owners in grid.owners.items()}
-    index, owner, expanded = [], [], []
+    owners = np.stack([partition.client_of(owners.test)[test_set.index] for owners in grid.owners.values()])
+    model_index, owner_index, expanded = [], [], []
     for i, federation in enumerate(federations[:: num_banks if alone else 1]):
-        for alpha, seed in grid.owners:
+        for which, (alpha, seed) in enumerate(grid.owners):
             own = federation.algorithm == CENTRALISED or _same(alpha, federation.alpha)
             if seed == federation.seed and own:
-                index.append(i)
-                owner.append(owner_of[alpha, seed])
+                model_index.append(i)
+                owner_index.append(which)
                 expanded.append(federation._replace(alpha=alpha))
-    return Jobs(np.array(index), np.stack(owner), expanded, num_banks, num_banks if alone else 1)
+    index = np.array(model_index, np.int32), np.array(owner_index, np.int32)
+    return Jobs(*index, owners.astype(np.int32), expanded, num_banks, num_banks if alone else 1)
 
 
 def _same(a: float, b: float) -> bool:
@@ -54,12 +58,35 @@ def _same(a: float, b: float) -> bool:
     return a == b or (a != a and b != b)
 
 
-def compile_scores(jobs: Jobs, model: Model, test_set: score.TestSet, test_features, mesh: Mesh) -> Callable:
-    """Compiles ``params -> Scores [jobs, banks]``; ``params`` leaves ``[models, ...]`` or ``[models x banks, ...]``."""
-    num_jobs = len(jobs.model_index)
-    padding = -num_jobs % mesh.devices.size
+class LoweredScores(NamedTuple):
+    """The traced program that scores jobs; ``arguments`` are what it gets beside the models."""
+
+    lowered: Any
+    jobs: Jobs
+    model_index: np.ndarray
+    owner_index: np.ndarray
+    owners: Array
+    test_features: Array
+
+    def compile(self) -> Callable:
+        """XLA's part: ``params -> Scores [jobs, banks]``; params ``[models, ...]`` or ``[models x banks, ...]``."""
+        compiled = self.lowered.compile()
+
+        def scores(params) -> score.Scores:
+            num_models, num_jobs = self.jobs.num_models, len(self.jobs.model_index)
+            grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, num_models, *leaf.shape[1:])[self.model_index], params)
+            result = compiled(grouped, self.owner_index, self.owners, self.test_features)
+            return jax.tree.map(lambda leaf: np.asarray(leaf)[:num_jobs], result)
+
+        return scores
+
+
+def lower_scores(jobs: Jobs, model: Model, test_set: score.TestSet, test_features, mesh: Mesh) -> LoweredScores:
+    """Traces the scores of the jobs, which are dealt to the devices, one after the other on each."""
+    padding = -len(jobs.model_index) % mesh.devices.size
     model_index = np.pad(jobs.model_index, (0, padding))
-    owner = np.pad(jobs.owner, ((0, padding), (0, 0)))
+    owner_index = np.pad(jobs.owner_index, (0, padding))
+    owners = replicate(jobs.owners, mesh)
 
     def of_job(params, owner, features):
         logits = jax.lax.map(lambda one: score.test_logits(model.apply, one, features), params)
@@ -69,21 +96,17 @@ def compile_scores(jobs: Jobs, model: Model, test_set: score.TestSet, test_featu
             logits = jnp.take_along_axis(logits, padded_owner[None], axis=0)
         return score.bank_scores(logits[0], owner, num_positives=test_set.num_positives, num_banks=jobs.num_banks)
 
-    def of_device(params, owner, features):
-        return jax.lax.map(lambda job: of_job(*job, features), (params, owner))
+    def of_device(params, owner_index, owners, features):
+        return jax.lax.map(lambda job: of_job(job[0], owners[job[1]], features), (params, owner_index))
 
-    run = jax.shard_map(of_device, mesh=mesh, in_specs=(P(AXIS), P(AXIS), P()), out_specs=P(AXIS), check_vma=False)
+    specs = dict(in_specs=(P(AXIS), P(AXIS), P(), P()), out_specs=P(AXIS))
+    run = jax.shard_map(of_device, mesh=mesh, **specs, check_vma=False)
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     params = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((len(model_index), jobs.num_models, *leaf.shape), leaf.dtype), shapes
     )
-    compiled = jax.jit(run).lower(params, owner, test_features).compile()
-
-    def scores(params) -> score.Scores:
-        grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, jobs.num_models, *leaf.shape[1:])[model_index], params)
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[:num_jobs], compiled(grouped, owner, test_features))
-
-    return scores
+    lowered = jax.jit(run).lower(params, owner_index, owners, test_features)
+    return LoweredScores(lowered, jobs, model_index, owner_index, owners, test_features)
 
 
 def bank_table(

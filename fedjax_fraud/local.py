@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 
 from fedjax_fraud import losses, shuffle
 from fedjax_fraud.types import FedAlgorithm
@@ -16,14 +17,23 @@ class TrainingData(NamedTuple):
     """The training rows, on the device once, and how each partition orders them.
 
     Attributes:
-      features: ``[samples, features]``.
-      labels: ``[samples]``.
+      table: ``[samples, 1 + features]``, the label in front of its features: a random row is one trip to memory.
       orders: ``[partitions, samples]`` int32, one ``Partition.order`` each.
     """
 
-    features: Float[Array, "samples features"]
-    labels: Float[Array, " samples"]
+    table: Float[Array, "samples columns"]
     orders: Int[Array, "partitions samples"]
+
+
+def make_training_data(
+    features: Float[np.ndarray, "samples features"],
+    labels: Shaped[np.ndarray, " samples"],
+    orders: Int[np.ndarray, "partitions samples"],
+) -> TrainingData:
+    """Joins labels and features on the host."""
+    table = np.empty((features.shape[0], 1 + features.shape[1]), np.float32)
+    table[:, 0], table[:, 1:] = labels, features
+    return TrainingData(table, np.asarray(orders, np.int32))
 
 
 class ClientTask(NamedTuple):
@@ -104,6 +114,34 @@ class Objective(NamedTuple):
         return losses.masked_mean(self.loss_fn(self.apply(params, x), y), valid)
 
 
+class Batch(NamedTuple):
+    """What one step trains on. Leaves have a leading steps axis in ``plan_batches``.
+
+    Attributes:
+      rows: ``[batch]`` int32, rows of ``TrainingData.table``.
+      labels: ``[batch]``, theirs.
+      valid: ``[batch]``, which of the rows are real and not padding.
+      live: whether the client makes this step at all; False past its last one.
+    """
+
+    rows: Int[Array, " batch"]
+    labels: Float[Array, " batch"]
+    valid: Bool[Array, " batch"]
+    live: Bool[Array, ""]
+
+
+def plan_batches(
+    objective: Objective, data: TrainingData, task: ClientTask, first_step: Int[Array, ""], num_steps: int
+) -> Batch:
+    """The batches of ``num_steps`` steps from ``first_step`` on, all at once: much cheaper than one in each step."""
+    step = first_step + jnp.arange(num_steps, dtype=jnp.int32)
+    position, valid = jax.vmap(lambda s: objective.batch_fn(task, s, objective.batch_size))(step)
+    rows = data.orders.at[task.partition_id, task.start + position].get(mode="promise_in_bounds")
+    # Reading the labels here also brings the rows close to the processor before the steps read them.
+    labels = data.table.at[rows, 0].get(mode="promise_in_bounds")
+    return Batch(rows, labels, valid, step < task.num_steps)
+
+
 def start_local(algorithm: FedAlgorithm, params) -> LocalState:
     """The state before the first step: the global model and a fresh optimizer."""
     state = LocalState(params, algorithm.client_opt.init(params), jnp.zeros((), jnp.int32))
@@ -113,26 +151,23 @@ def start_local(algorithm: FedAlgorithm, params) -> LocalState:
 
 
 def local_step(
-    algorithm: FedAlgorithm, objective: Objective, data: TrainingData, task: ClientTask, server, client, state
+    algorithm: FedAlgorithm, objective: Objective, data: TrainingData, batch: Batch, server, client, state: LocalState
 ) -> LocalState:
     """One optimizer step of one client; past its last step the state is carried on unchanged."""
-    position, valid = objective.batch_fn(task, state.num_done, objective.batch_size)
-    rows = data.orders[task.partition_id, task.start + position]
-    batch = data.features[rows], data.labels[rows], valid
-
-    grads = jax.grad(objective.batch_loss)(state.params, *batch)
+    features = data.table.at[batch.rows, 1:].get(mode="promise_in_bounds")
+    rows = features, batch.labels, batch.valid
+    grads = jax.grad(objective.batch_loss)(state.params, *rows)
     grads = algorithm.correct(grads, state.params, server, client)
     updates, opt_state = algorithm.client_opt.update(grads, state.opt_state, state.params)
     after = state._replace(params=optax.apply_updates(state.params, updates), opt_state=opt_state)
     if algorithm.needs_server_gradient:
-        num_rows = jnp.sum(valid)
-        at_server = jax.grad(objective.batch_loss)(server.params, *batch)
+        num_rows = jnp.sum(batch.valid)
+        at_server = jax.grad(objective.batch_loss)(server.params, *rows)
         after = after._replace(
             gradient_sum=optax.tree.add_scale(state.gradient_sum, num_rows, at_server),
             num_rows=state.num_rows + num_rows,
         )
-    after = optax.tree.where(state.num_done < task.num_steps, after, state)
-    return after._replace(num_done=state.num_done + 1)
+    return optax.tree.where(batch.live, after, state)
 
 
 def local_chunk(
@@ -147,6 +182,13 @@ def local_chunk(
     chunk_length: int,
 ) -> LocalState:
     """``chunk_length`` local steps of one client, the unit that the engine packs into lanes."""
-    return jax.lax.fori_loop(
-        0, chunk_length, lambda _, s: local_step(algorithm, objective, data, task, server, client, s), state
-    )
+
+    batches = plan_batches(objective, data, task, state.num_done, chunk_length)
+
+    def step(i, state):
+        # Not a scan: under vmap it would first move the steps axis of every array in front of the lanes.
+        batch = jax.tree.map(lambda leaf: leaf[i], batches)
+        return local_step(algorithm, objective, data, batch, server, client, state)
+
+    state = jax.lax.fori_loop(0, chunk_length, step, state)
+    return state._replace(num_done=state.num_done + chunk_length)

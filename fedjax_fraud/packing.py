@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 MAX_CHUNK_LENGTH = 16
+COMPARE_ALL = 4096
 
 
 class LanePlan(NamedTuple):
@@ -40,7 +41,9 @@ def plan_lanes(num_steps: Int[Array, " pool"], *, num_lanes: int, chunk_length: 
 def lane_clients(plan: LanePlan, wave: Int[Array, ""], *, num_lanes: int) -> Int[Array, " lanes"]:
     """The client of each lane in one wave; ``pool`` (one past the last) for a lane that has nothing to do."""
     position = jnp.arange(num_lanes, dtype=jnp.int32) * plan.num_waves + wave
-    return jnp.searchsorted(plan.line, position, side="right").astype(jnp.int32)
+    # A small pool is compared at once; a binary search is a loop of its own, to compile and to run in every wave.
+    method = "compare_all" if plan.line.size <= COMPARE_ALL else "scan"
+    return jnp.searchsorted(plan.line, position, side="right", method=method).astype(jnp.int32)
 
 
 class Work(NamedTuple):

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -19,6 +18,7 @@ from fedjax_fraud.simulate import CPU_LANES, History, Program, RoundPlan, Settin
 AXIS = "settings"
 PROGRESS_UPDATES = 25
 GPU_LANES = 1024
+ALIGNMENT = 64
 
 
 class Pool(NamedTuple):
@@ -75,6 +75,8 @@ def make_pool(
     test_set: TestSet,
     mesh: Mesh,
     score_every_round: np.ndarray,
+    num_lanes: int | None = None,
+    chunk_length: int | None = None,
 ) -> Pool:
     """Deals the settings to the devices by work, largest first and back and forth, and chooses the packing."""
     steps = settings.num_epochs[:, None] * -(-settings.count // objective.batch_size)
@@ -90,7 +92,8 @@ def make_pool(
     per_device = place(steps).reshape(num_devices, -1)
     max_lanes = CPU_LANES if mesh.devices.flat[0].platform == "cpu" else GPU_LANES
     lanes, chunk = packing.choose_packing(per_device, max_lanes=max_lanes)
-    program = Program(build, objective, lanes, chunk, test_set.num_samples, test_set.num_positives)
+    packed = num_lanes or lanes, chunk_length or chunk
+    program = Program(build, objective, *packed, test_set.num_samples, test_set.num_positives)
     return Pool(program, dealt, params, slot, score_every_round)
 
 
@@ -127,6 +130,20 @@ class Compiled(NamedTuple):
     segment: int
 
 
+class Lowered(NamedTuple):
+    """As ``Compiled``, traced but not compiled yet."""
+
+    start: Any
+    rounds: Any
+    settings: Settings
+    params: Any
+    segment: int
+
+    def compile(self) -> Compiled:
+        """XLA's part, which does not hold the interpreter's lock."""
+        return Compiled(self.start.compile(), self.rounds.compile(), self.settings, self.params, self.segment)
+
+
 def _segment_plan(pool: Pool, num_rounds: int, first: int, segment: int) -> RoundPlan:
     """Rounds ``first .. first + segment - 1``; round 0 and rounds past the end train nobody."""
     index = np.arange(first, first + segment, dtype=np.int32)
@@ -136,8 +153,8 @@ def _segment_plan(pool: Pool, num_rounds: int, first: int, segment: int) -> Roun
     return RoundPlan(index, active, scored)
 
 
-def compile_pool(pool: Pool, data: TrainingData, test_features, num_rounds: int, mesh: Mesh) -> Compiled:
-    """Traces and compiles; safe to call for several pools from several threads, since XLA compiles without the GIL."""
+def lower_pool(pool: Pool, data: TrainingData, test_features, num_rounds: int, mesh: Mesh) -> Lowered:
+    """Traces a pool's programs."""
     segment = -(-(num_rounds + 1) // PROGRESS_UPDATES)
     split, same = P(AXIS), P()
 
@@ -158,7 +175,7 @@ def compile_pool(pool: Pool, data: TrainingData, test_features, num_rounds: int,
     )
     plan = _segment_plan(pool, num_rounds, 0, segment)
     lowered_rounds = jax.jit(rounds, donate_argnums=3).lower(settings, data, test_features, state, plan)
-    return Compiled(lowered_start.compile(), lowered_rounds.compile(), settings, params, segment)
+    return Lowered(lowered_start, lowered_rounds, settings, params, segment)
 
 
 def run_pool(
@@ -191,5 +208,16 @@ def take_federations(outcome: Outcome, which: slice) -> Outcome:
 
 
 def replicate(tree, mesh: Mesh):
-    """A copy of every leaf on every device."""
-    return jax.device_put(jax.tree.map(jnp.asarray, tree), NamedSharding(mesh, P()))
+    """Every leaf (NumPy) on every device. CPU devices share the host's memory if it is aligned: see ``aligned``."""
+    return jax.device_put(jax.tree.map(aligned, tree), NamedSharding(mesh, P()))
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """The array, or a copy that starts at a multiple of 64 bytes, which XLA uses in place."""
+    if array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous:
+        return array
+    space = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    first = -space.ctypes.data % ALIGNMENT
+    copy = space[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy

@@ -39,24 +39,37 @@ def shuffle_index(
     n = jnp.maximum(num_examples, 1).astype(jnp.uint32)
     rows = jnp.ceil(jnp.sqrt(n.astype(jnp.float32))).astype(jnp.uint32)
     columns = (n + rows - 1) // rows
+    # The hash starts with value ^ key. Keys that differ by 1 would feed it the same few inputs in every round.
+    keys = [key + jnp.uint32((i + 1) * ROUND_KEY_STEP % 2**32) for i in range(2 * NUM_ROUNDS)]
 
-    def round_key(i):
-        # The hash starts with value ^ key. Keys that differ by 1 would feed it the same few inputs in every round.
-        return key + jnp.uint32((i + 1) * ROUND_KEY_STEP % 2**32)
+    def permute(cell):
+        row, column = cell
+        for row_key, column_key in zip(keys[::2], keys[1::2], strict=True):
+            row = _add(row, _below(mix(column, row_key), rows), rows)
+            column = _add(column, _below(mix(row, column_key), columns), columns)
+        return row, column
 
-    def permute_grid(value):
-        row, column = value // columns, value % columns
-        for i in range(NUM_ROUNDS):
-            # The hash is halved: a sum that wrapped at 2**32 before the remainder would send two rows to one.
-            row = (row + (mix(column, round_key(2 * i)) >> 1)) % rows
-            column = (column + (mix(row, round_key(2 * i + 1)) >> 1)) % columns
-        return row * columns + column
+    def walk(carry):
+        (row, column), walking = carry
+        moved_row, moved_column = permute((row, column))
+        cell = jnp.where(walking, moved_row, row), jnp.where(walking, moved_column, column)
+        return cell, walking & (moved_row * columns + moved_column >= n)
 
-    def outside(value):
-        return value >= n
-
-    value = permute_grid(jnp.where(outside(position.astype(jnp.uint32)), 0, position).astype(jnp.uint32))
-    value = jax.lax.while_loop(
-        lambda v: jnp.any(outside(v)), lambda v: jnp.where(outside(v), permute_grid(v), v), value
+    # Everybody makes a first step; who lands below n stays.
+    start = position.astype(jnp.uint32)
+    start = jnp.where(start < n, start, 0)
+    everybody = jnp.ones_like(start, bool)
+    (row, column), _ = jax.lax.while_loop(
+        lambda carry: jnp.any(carry[1]), walk, ((start // columns, start % columns), everybody)
     )
-    return value.astype(jnp.int32)
+    return (row * columns + column).astype(jnp.int32)
+
+
+def _below(hashed: UInt32[Array, "*shape"], size: UInt32[Array, ""]) -> UInt32[Array, "*shape"]:
+    """A hash as a number in ``[0, size)``, size < 2**16, by a product: a remainder would cost a division a row."""
+    return ((hashed >> 16) * size) >> 16
+
+
+def _add(a: UInt32[Array, "*shape"], b: UInt32[Array, "*shape"], size: UInt32[Array, ""]) -> UInt32[Array, "*shape"]:
+    """``(a + b) % size`` for a and b below ``size``."""
+    return jnp.where(a + b >= size, a + b - size, a + b)

@@ -31,6 +31,7 @@ from fedjax_fraud.local import (
     Objective,
     TrainingData,
     local_chunk,
+    make_training_data,
     shuffled_epochs,
     start_local,
     steps_per_epoch,
@@ -38,6 +39,7 @@ from fedjax_fraud.local import (
 from fedjax_fraud.types import FedAlgorithm, FedState, LocalWork, Model, Partition, Transactions
 
 CPU_LANES = 8
+COHORT, BATCH = 0x5851F42D, 0x14057B7E  # what a round's keys are for: any two constants
 # float32 holds 0.6 as a little more than 3/5; without this factor 0.6 of 25 steps would be 16. Exact up to 6,000 steps
 # for shares of three decimals.
 ROUND_OFF = 1 - 2.0**-23
@@ -139,13 +141,16 @@ def draw_cohort(
     """A uniform cohort of ``max(1, round(participation * n))`` of the n clients that have rows.
 
     Each client draws its own lot from ``key`` and its identity, and the lowest lots win, so a client without rows
-    changes nobody's luck.
+    changes nobody's luck. (No two clients draw the same lot, because ``mix`` is a bijection.)
     """
-    lots = shuffle.mix(client_id.astype(jnp.uint32), key)
-    order = jnp.lexsort((lots, ~has_rows))
-    rank = jnp.zeros_like(client_id).at[order].set(jnp.arange(client_id.size, dtype=client_id.dtype))
-    size = jnp.maximum(jnp.round(participation * jnp.sum(has_rows)), 1)
-    return (rank < size) & has_rows
+    lots = jnp.where(has_rows, shuffle.mix(client_id.astype(jnp.uint32), key), jnp.uint32(2**32 - 1))
+    size = jnp.maximum(jnp.round(participation * jnp.sum(has_rows)), 1).astype(jnp.int32)
+    return has_rows & (lots <= jnp.sort(lots)[size - 1])
+
+
+def round_key(seed: UInt32[Array, ""], round_index: Int[Array, ""], purpose: int) -> UInt32[Array, ""]:
+    """The key of one purpose in one round of a seed; a chain of bijections, so rounds never share a key."""
+    return shuffle.mix(jnp.asarray(round_index, jnp.uint32), shuffle.mix(seed, jnp.uint32(purpose)))
 
 
 def select(
@@ -153,13 +158,12 @@ def select(
 ) -> tuple[Int[Array, "settings clients"], UInt32[Array, "settings clients"]]:
     """The local steps and the shuffle key of every client in one round.
 
-    A round's two keys come from the setting's seed and the round alone; a client's own from these and its identity,
-    through an integer hash (one threefry call a client would double the time to compile).
+    A round's two keys come from the setting's seed and the round alone, a client's own from these and its identity,
+    through an integer hash (threefry would be a fifth of all kernels to compile).
     """
 
     def of_setting(seed, client_id, has_rows, participation):
-        round_key = jax.random.fold_in(jax.random.key(seed), plan.round_index)
-        cohort_key, batch_key = jax.random.bits(round_key, (2,))
+        cohort_key, batch_key = (round_key(seed, plan.round_index, purpose) for purpose in (COHORT, BATCH))
         cohort = draw_cohort(cohort_key, client_id, has_rows, participation)
         return cohort, shuffle.mix(client_id.astype(jnp.uint32), batch_key)
 
@@ -237,7 +241,7 @@ def train_pool(
 
 def _take(tree, index):
     """Rows ``index`` of every leaf."""
-    return jax.tree.map(lambda leaf: leaf[index], tree)
+    return jax.tree.map(lambda leaf: leaf.at[index].get(mode="promise_in_bounds"), tree)
 
 
 # ---- aggregate --------------------------------------------------------------------------------------------------
@@ -464,11 +468,7 @@ def simulate(
         work = np.asarray(work, np.float32)
         check_work(work, (num_rounds, num_clients))
         plan = plan._replace(work=jnp.asarray(work)[:, None])
-    data = TrainingData(
-        jnp.asarray(train.features),
-        jnp.asarray(train.labels, jnp.float32),
-        jnp.asarray(partition.order, jnp.int32)[None],
-    )
+    data = make_training_data(train.features, train.labels, np.asarray(partition.order)[None])
     params = model.init(jax.random.key(seed)) if params is None else params
     state = init_settings(program.build, settings, jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params))
     state, history = _run_rounds(program, settings, data, test_features, state, plan)

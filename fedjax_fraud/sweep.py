@@ -18,7 +18,7 @@ from fedjax_fraud import grid as grids
 from fedjax_fraud.algorithms import ALGORITHMS
 from fedjax_fraud.data import describe_split
 from fedjax_fraud.grid import CENTRALISED, LOCAL_ONLY, Federation, Grid
-from fedjax_fraud.local import Objective, TrainingData
+from fedjax_fraud.local import Objective, TrainingData, make_training_data
 from fedjax_fraud.simulate import Settings
 from fedjax_fraud.types import Model, Transactions
 
@@ -76,6 +76,8 @@ def sweep(
     partition_feature: str = "amount",
     baselines: bool = True,
     devices: Sequence | None = None,
+    num_lanes: int | None = None,
+    chunk_length: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> SweepResult:
     """Runs algorithms x alphas x hyperparameters x seeds; federations of one structure share one compiled program.
@@ -97,6 +99,7 @@ def sweep(
       partition_feature: for 'feature': 'amount', 'hour', a feature's name or the prefix of one-hot columns.
       baselines: also run every bank alone, and one model on all rows.
       devices: default all devices of the process; settings are dealt to them.
+      num_lanes, chunk_length: the packing (see ``packing``); chosen from the clients' sizes by default.
       progress: called with (what, done, total) as the work goes on.
 
     Returns: a ``SweepResult``.
@@ -124,6 +127,9 @@ def sweep(
         participation=participation,
         partition_kind=partition_kind,
     )
+    for name, value in (("num_lanes", num_lanes), ("chunk_length", chunk_length)):
+        if value is not None:
+            checks.check_count(name, value)
     _check_rows(train, test)
 
     progress("partitions", 0, 1)
@@ -142,17 +148,18 @@ def sweep(
         baselines=baselines,
     )
     model = models.mlp(train.features.shape[1]) if model is None else model
-    objective = Objective(model.apply, batch_size=batch_size)
+    vector_model, unravel = models.as_vector(model)
+    objective = Objective(vector_model.apply, batch_size=batch_size)
     mesh = pool.settings_mesh(devices)
     test_set = score.make_test_set(test.features, test.labels)
-    start = _start_params(model, seeds)
-    parts = _make_parts(grid, objective, start, test_set, mesh, len(train.labels), participation)
-    data = pool.replicate(_training_data(train, grid), mesh)
-    test_features = pool.replicate(test_set.features, mesh)
-
     progress("compile", 0, 1)
     compile_began = time.perf_counter()
-    compiled, score_banks = _compile(parts, grid, model, data, test_set, test_features, num_rounds, mesh)
+    start = _start_params(vector_model, seeds)
+    packed = dict(num_lanes=num_lanes, chunk_length=chunk_length)
+    parts = _make_parts(grid, objective, start, test_set, mesh, len(train.labels), participation, packed)
+    data = pool.replicate(_training_data(train, grid), mesh)
+    test_features = pool.replicate(test_set.features, mesh)
+    compiled, score_banks = _compile(parts, grid, vector_model, data, test_set, test_features, num_rounds, mesh)
     timings = dict(compile_seconds=time.perf_counter() - compile_began)
 
     outcomes = _run(parts, compiled, data, test_features, num_rounds, progress)
@@ -162,6 +169,7 @@ def sweep(
     progress("banks", 0, 1)
     score_began = time.perf_counter()
     rounds, bank_scores = _tables(parts, outcomes, alone, score_banks, params, grid, model, num_rounds, train, test)
+    params = jax.tree.map(np.asarray, jax.vmap(unravel)(params))
     timings["table_seconds"] = time.perf_counter() - score_began
     timings["total_seconds"] = time.perf_counter() - began
 
@@ -243,8 +251,10 @@ def _check_rows(train: Transactions, test: Transactions) -> None:
 
 def _start_params(model: Model, seeds: Sequence[int]) -> dict:
     """seed -> the first global model, the same for every algorithm."""
-    stacked = jax.jit(jax.vmap(lambda seed: model.init(jax.random.key(seed))))(np.array(seeds, np.uint32))
-    stacked = jax.tree.map(np.asarray, stacked)
+    # It runs once: optimising it would take longer than running it.
+    options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
+    start = jax.jit(jax.vmap(lambda seed: model.init(jax.random.key(seed))), compiler_options=options)
+    stacked = jax.tree.map(np.asarray, start(np.array(seeds, np.uint32)))
     return {seed: jax.tree.map(lambda leaf, i=i: leaf[i], stacked) for i, seed in enumerate(seeds)}
 
 
@@ -256,6 +266,7 @@ def _make_parts(
     mesh: Mesh,
     num_train: int,
     participation: float,
+    packed: dict,
 ) -> list[Part]:
     """One pool for each ``build``; the centralised runs ride along with FedAvg, banks alone are K = 1."""
     averaging = ALGORITHMS[BASELINE].build
@@ -270,7 +281,8 @@ def _make_parts(
         first = (start[federation.seed] for federation in group + alone)
         params = jax.tree.map(lambda *leaves: np.stack(leaves), *first)
         every_round = np.arange(len(group + alone)) < len(group)
-        return Part(pool.make_pool(build, objective, settings, params, test_set, mesh, every_round), group, alone)
+        made = pool.make_pool(build, objective, settings, params, test_set, mesh, every_round, **packed)
+        return Part(made, group, alone)
 
     num_clients = len(next(iter(grid.owners.values())).train.count)
     # Banks alone need one client each; in a pool of wider settings the others stand empty, which costs memory but
@@ -326,18 +338,27 @@ def _settings(
 
 def _training_data(train: Transactions, grid: Grid) -> TrainingData:
     orders = np.stack([owners.train.order for owners in grid.owners.values()]).astype(np.int32)
-    return TrainingData(train.features.astype(np.float32), train.labels.astype(np.float32), orders)
+    return make_training_data(train.features, train.labels, orders)
 
 
 def _compile(parts, grid, model, data, test_set, test_features, num_rounds, mesh):
-    """All programs at once: one for each part, and the bank scores of the shared and of the local models."""
+    """All programs: one for each part, and the bank scores of the shared and of the local models.
+
+    They are traced here, one after the other, because tracing needs the interpreter's lock and the caller's JAX
+    configuration; XLA compiles each in a thread of its own meanwhile.
+    """
     with concurrent.futures.ThreadPoolExecutor() as executor:
-        pools = [executor.submit(pool.compile_pool, part.pool, data, test_features, num_rounds, mesh) for part in parts]
+        pools = [
+            executor.submit(pool.lower_pool(part.pool, data, test_features, num_rounds, mesh).compile) for part in parts
+        ]
         jobs = [banks.make_jobs(grid, [federation for part in parts for federation in part.federations], test_set)]
         if grid.local_only:
             jobs.append(banks.make_jobs(grid, grid.local_only, test_set, alone=True))
-        scores = [executor.submit(banks.compile_scores, job, model, test_set, test_features, mesh) for job in jobs]
-        return [future.result() for future in pools], [(j, f.result()) for j, f in zip(jobs, scores, strict=True)]
+        scores = [
+            executor.submit(banks.lower_scores(job, model, test_set, test_features, mesh).compile) for job in jobs
+        ]
+        compiled = [future.result() for future in pools]
+        return compiled, [(job, future.result()) for job, future in zip(jobs, scores, strict=True)]
 
 
 def _part_outcomes(parts, outcomes) -> tuple[list[pool.Outcome], list[pool.Outcome]]:
@@ -395,8 +416,8 @@ def _sha256(train: Transactions, test: Transactions) -> str:
     """A digest of all features and labels, as trained and scored on."""
     digest = hashlib.sha256()
     for rows in (train, test):
-        digest.update(np.ascontiguousarray(rows.features).tobytes())
-        digest.update(np.ascontiguousarray(rows.labels).tobytes())
+        digest.update(np.ascontiguousarray(rows.features).data.cast("B"))
+        digest.update(np.ascontiguousarray(rows.labels).data.cast("B"))
     return digest.hexdigest()
 
 

@@ -113,7 +113,10 @@ def test_packed_lanes_equal_a_plain_loop(name):
 
     @functools.partial(jax.jit, compiler_options=QUICK)
     def step(hyper, task, server, client, carried):
-        return local.local_step(prog.build(hyper), prog.objective, data, task, server, client, carried)
+        batches = local.plan_batches(prog.objective, data, task, carried.num_done, 1)
+        batch = jax.tree.map(lambda leaf: leaf[0], batches)
+        after = local.local_step(prog.build(hyper), prog.objective, data, batch, server, client, carried)
+        return after._replace(num_done=carried.num_done + 1)
 
     for f in (0, 3):
         hyper_f, before = of_setting(settings.hyper, f), of_setting(start, f)

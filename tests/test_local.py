@@ -117,7 +117,7 @@ def test_saturated_logits_have_exact_gradients():
 def test_past_its_last_step_a_client_stands_still():
     """A chunk is longer than the work that is left; momentum would show a step too many."""
     x, y = table()
-    data = local.TrainingData(jnp.asarray(x), jnp.asarray(y), jnp.arange(24, dtype=jnp.int32)[None])
+    data = jax.tree.map(jnp.asarray, local.make_training_data(x, y, np.arange(24)[None]))
     algorithm = algorithms.fedavg(optax.sgd(0.1, momentum=0.9))
     server = algorithm.init(logistic_params(), 1).server
 
@@ -141,7 +141,7 @@ def test_a_slice_reads_only_its_own_rows():
     x, y = table()
     order = np.random.default_rng(0).permutation(24).astype(np.int32)
     x[np.setdiff1d(np.arange(24), order[5:11])] = np.nan
-    data = local.TrainingData(jnp.asarray(x), jnp.asarray(y), jnp.asarray(order)[None])
+    data = jax.tree.map(jnp.asarray, local.make_training_data(x, y, order[None]))
     algorithm = algorithms.scaffold(0.1, option=1)
     server, clients = algorithm.init(logistic_params(), 1)
     mine = jax.tree.map(lambda leaf: leaf[0], clients)

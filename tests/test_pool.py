@@ -137,7 +137,7 @@ def test_a_run_reports_every_round_and_orders_its_history(num_rounds):
         made.params,
         -(-(num_rounds + 1) // pool.PROGRESS_UPDATES),
     )
-    data = pool.TrainingData(jnp.zeros((1, 1)), jnp.zeros(1), jnp.zeros((1, 1), jnp.int32))
+    data = pool.TrainingData(jnp.zeros((1, 2)), jnp.zeros((1, 1), jnp.int32))
     finished = []
     outcome = pool.run_pool(made, compiled, data, jnp.zeros((1, 1, 1)), num_rounds, finished.append)
     assert sum(finished) == num_rounds

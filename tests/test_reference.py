@@ -68,7 +68,7 @@ class Federations(NamedTuple):
         )
 
     def data(self) -> local.TrainingData:
-        return local.TrainingData(jnp.asarray(self.x), jnp.asarray(self.y), jnp.asarray(self.orders))
+        return jax.tree.map(jnp.asarray, local.make_training_data(self.x, self.y, self.orders))
 
 
 def table(num_features=NUM_FEATURES, num_samples=NUM_SAMPLES):
