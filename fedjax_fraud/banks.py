@@ -12,8 +12,8 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from fedjax_fraud import partition, score
+from fedjax_fraud.devices import AXIS, replicate, to_host
 from fedjax_fraud.grid import CENTRALISED, Federation, Grid
-from fedjax_fraud.pool import AXIS, replicate
 from fedjax_fraud.types import Model, Transactions
 
 
@@ -76,7 +76,7 @@ class LoweredScores(NamedTuple):
             num_models, num_jobs = self.jobs.num_models, len(self.jobs.model_index)
             grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, num_models, *leaf.shape[1:])[self.model_index], params)
             result = compiled(grouped, self.owner_index, self.owners, self.test_features)
-            return jax.tree.map(lambda leaf: np.asarray(leaf)[:num_jobs], result)
+            return jax.tree.map(lambda leaf: leaf[:num_jobs], to_host(result))
 
         return scores
 

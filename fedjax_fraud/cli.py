@@ -8,7 +8,6 @@ import argparse
 import contextlib
 import datetime
 import difflib
-import os
 import pathlib
 import sys
 import time
@@ -134,6 +133,9 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--out", metavar="DIR", help="new or empty folder; default runs/ and the time")
     group.add_argument("--config", metavar="FILE", help="a TOML file with these options; the command line wins")
+    group.add_argument(
+        "--cache", action=argparse.BooleanOptionalAction, default=True, help="keep compiled programs and parsed PaySim"
+    )
     group.add_argument("--quiet", action=argparse.BooleanOptionalAction, default=False, help="no progress")
 
 
@@ -214,7 +216,7 @@ def _in_options(message: str) -> str:
 def _sweep(options: argparse.Namespace) -> None:
     began = time.perf_counter()
     out = _output_folder(options.out)
-    _use_all_cores()
+    _set_up_jax(options.cache)
     from fedjax_fraud import checks, models, report
     from fedjax_fraud.sweep import check_options, sweep
 
@@ -309,12 +311,13 @@ def _report(options: argparse.Namespace) -> None:
 
 def _load(options: argparse.Namespace):
     """The training and the test rows that the data options ask for."""
-    from fedjax_fraud import data
+    from fedjax_fraud import cache, data
 
     if options.data is None:
         table = data.paysim_like(options.rows, options.data_seed, features=options.features)
     elif options.label is None:
-        table = data.load_paysim(options.data, features=options.features)
+        kept = cache.cache_folder() if options.cache else None
+        table = data.load_paysim(options.data, features=options.features, cache=kept)
     else:
         table = data.load_table(
             options.data, options.label, silo=options.silo, time=options.time, drop=tuple(options.drop)
@@ -333,13 +336,15 @@ def _output_folder(out: str | None) -> pathlib.Path:
     return folder
 
 
-def _use_all_cores() -> None:
-    """One XLA device for each core: settings are dealt to devices, and a device with one thread is the fastest."""
+def _set_up_jax(keep_programs: bool) -> None:
+    """All cores, and whether compiled programs are kept; before JAX starts."""
     import jax
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(RuntimeError):  # JAX has started already: it keeps the devices that it has.
-        jax.config.update("jax_num_cpu_devices", cores)
+    from fedjax_fraud import devices
+
+    devices.use_all_cores()
+    if not keep_programs:
+        jax.config.update("jax_enable_compilation_cache", False)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from fedjax_fraud.types import Model
 
@@ -16,8 +18,8 @@ if TYPE_CHECKING:  # Flax takes half a second to import, and only its users need
     import flax.linen as nn
 
 
-def _dense(params: dict, x: jax.Array) -> jax.Array:
-    return x @ params["kernel"] + params["bias"]
+def _dense(params: dict, x: Float[ArrayLike, "rows width"]) -> Float[jax.Array, "rows outputs"]:
+    return x @ params["kernel"] + params["bias"][None]
 
 
 def from_flax(module: nn.Module, num_features: int, description: str | None = None) -> Model:

@@ -11,14 +11,13 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from fedjax_fraud import packing
+from fedjax_fraud.devices import AXIS, to_host
 from fedjax_fraud.local import Objective, TrainingData
 from fedjax_fraud.score import TestSet
 from fedjax_fraud.simulate import CPU_LANES, History, Program, RoundPlan, Settings, init_settings, run_rounds
 
-AXIS = "settings"
 PROGRESS_UPDATES = 25
 GPU_LANES = 1024
-ALIGNMENT = 64
 
 
 class Pool(NamedTuple):
@@ -59,12 +58,6 @@ class Outcome(NamedTuple):
     history: History
     params: Any
     run_seconds: float
-
-
-def settings_mesh(devices=None) -> Mesh:
-    """All devices of the process in a row; settings are dealt to them, and nothing crosses between them."""
-    devices = jax.devices() if devices is None else devices
-    return Mesh(np.asarray(devices), (AXIS,))
 
 
 def make_pool(
@@ -193,11 +186,11 @@ def run_pool(
     for first in range(0, num_rounds + 1, compiled.segment):
         plan = _segment_plan(pool, num_rounds, first, compiled.segment)
         state, history = compiled.rounds(compiled.settings, data, test_features, state, plan)
-        parts.append(jax.tree.map(np.asarray, history))
+        parts.append(to_host(history))
         if on_rounds is not None:
             on_rounds(min(first + compiled.segment, num_rounds + 1) - max(first, 1))
     history = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: num_rounds + 1, pool.slot], *parts)
-    params = jax.tree.map(lambda leaf: np.asarray(leaf)[pool.slot], state.server.params)
+    params = jax.tree.map(lambda leaf: leaf[pool.slot], to_host(state.server.params))
     return Outcome(history, params, time.perf_counter() - began)
 
 
@@ -205,19 +198,3 @@ def take_federations(outcome: Outcome, which: slice) -> Outcome:
     """The outcome of some of a pool's federations."""
     history = jax.tree.map(lambda leaf: leaf[:, which], outcome.history)
     return Outcome(history, jax.tree.map(lambda leaf: leaf[which], outcome.params), outcome.run_seconds)
-
-
-def replicate(tree, mesh: Mesh):
-    """Every leaf (NumPy) on every device. CPU devices share the host's memory if it is aligned: see ``aligned``."""
-    return jax.device_put(jax.tree.map(aligned, tree), NamedSharding(mesh, P()))
-
-
-def aligned(array: np.ndarray) -> np.ndarray:
-    """The array, or a copy that starts at a multiple of 64 bytes, which XLA uses in place."""
-    if array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous:
-        return array
-    space = np.empty(array.nbytes + ALIGNMENT, np.uint8)
-    first = -space.ctypes.data % ALIGNMENT
-    copy = space[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from jax.sharding import Mesh
 
-from fedjax_fraud import banks, checks, frames, models, pool, score
+from fedjax_fraud import banks, cache, checks, frames, models, pool, score
+from fedjax_fraud import devices as hardware
 from fedjax_fraud import grid as grids
 from fedjax_fraud.algorithms import ALGORITHMS
 from fedjax_fraud.data import describe_split
@@ -132,6 +133,8 @@ def sweep(
             checks.check_count(name, value)
     _check_rows(train, test)
 
+    cache.use_compilation_cache()
+    mesh = hardware.settings_mesh(devices)
     progress("partitions", 0, 1)
     grid = grids.make_grid(
         train,
@@ -150,15 +153,14 @@ def sweep(
     model = models.mlp(train.features.shape[1]) if model is None else model
     vector_model, unravel = models.as_vector(model)
     objective = Objective(vector_model.apply, batch_size=batch_size)
-    mesh = pool.settings_mesh(devices)
     test_set = score.make_test_set(test.features, test.labels)
     progress("compile", 0, 1)
     compile_began = time.perf_counter()
     start = _start_params(vector_model, seeds)
     packed = dict(num_lanes=num_lanes, chunk_length=chunk_length)
     parts = _make_parts(grid, objective, start, test_set, mesh, len(train.labels), participation, packed)
-    data = pool.replicate(_training_data(train, grid), mesh)
-    test_features = pool.replicate(test_set.features, mesh)
+    data = hardware.replicate(_training_data(train, grid), mesh)
+    test_features = hardware.replicate(test_set.features, mesh)
     compiled, score_banks = _compile(parts, grid, vector_model, data, test_set, test_features, num_rounds, mesh)
     timings = dict(compile_seconds=time.perf_counter() - compile_began)
 

@@ -11,6 +11,8 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
 
+os.environ["FEDJAX_FRAUD_CACHE"] = str(ROOT / ".jax_cache")  # for processes that tests start
+jax.config.update("jax_num_cpu_devices", 1)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_compilation_cache_dir", str(ROOT / ".jax_cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

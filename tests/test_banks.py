@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from fedjax_fraud import banks, grid, partition, pool, score
+from fedjax_fraud import banks, devices, grid, partition, score
 from fedjax_fraud.types import Model, Transactions
 
 NUM_BANKS, WIDTH = 3, 2
@@ -55,8 +55,8 @@ def test_set(monkeypatch):
 
 
 def run(jobs, test_set, params):
-    features, mesh = jnp.asarray(test_set.features), pool.settings_mesh(jax.devices()[:1])
-    return banks.compile_scores(jobs, LINEAR, test_set, features, mesh)(params)
+    features, mesh = jnp.asarray(test_set.features), devices.settings_mesh(jax.devices()[:1])
+    return banks.lower_scores(jobs, LINEAR, test_set, features, mesh).compile()(params)
 
 
 def check(found, job, bank, weights, owner):

@@ -4,7 +4,6 @@ import json
 import pathlib
 import sys
 
-import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -42,7 +41,7 @@ def write(tmp_path):
 @pytest.fixture(autouse=True)
 def _one_device(monkeypatch):
     """The number of devices is set once for a process, before its first computation."""
-    monkeypatch.setattr(cli, "_use_all_cores", lambda: None)
+    monkeypatch.setattr(cli, "_set_up_jax", lambda keep_programs: None)
 
 
 @pytest.fixture
@@ -370,7 +369,7 @@ def folder(tmp_path_factory):
     """The folder that a small sweep writes."""
     path = tmp_path_factory.mktemp("cli") / "nested" / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "_use_all_cores", lambda: None)
+        patch.setattr(cli, "_set_up_jax", lambda keep_programs: None)
         assert cli.main(["sweep", *FLAGS.split(), "--quiet", "--out", str(path)]) == 0
     return path
 
@@ -453,13 +452,6 @@ def test_version_is_printed(capsys):
         cli.main(["--version"])
     assert stop.value.code == 0
     assert capsys.readouterr().out.startswith("fedjax-fraud 0.")
-
-
-def test_a_process_that_has_used_jax_keeps_its_devices(monkeypatch):
-    monkeypatch.undo()
-    devices = jax.devices()
-    cli._use_all_cores()
-    assert jax.devices() == devices
 
 
 def test_an_interrupted_run_says_so(monkeypatch, capsys, tmp_path):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_fraud import packing, pool, score
+from fedjax_fraud import devices, packing, pool, score
 from fedjax_fraud.algorithms import ALGORITHMS
 from fedjax_fraud.algorithms.fedavg import ServerState
 from fedjax_fraud.local import Objective
@@ -34,7 +34,7 @@ def make_pool(score_every_round=None):
     every = np.ones(num, bool) if score_every_round is None else score_every_round
     params = {"w": np.arange(num, dtype=np.float32)[:, None]}
     objective = Objective(lambda params, x: x[:, 0], batch_size=BATCH)
-    mesh = pool.settings_mesh(jax.devices()[:1])
+    mesh = devices.settings_mesh(jax.devices()[:1])
     return settings, pool.make_pool(ALGORITHMS["fedavg"].build, objective, settings, params, test_set, mesh, every)
 
 
@@ -68,8 +68,8 @@ def test_a_pool_holds_each_setting_at_its_slot():
 
 
 def test_a_mesh_is_a_row_of_devices():
-    assert pool.settings_mesh().devices.tolist() == jax.devices()
-    assert pool.settings_mesh(jax.devices()[:1]).axis_names == (pool.AXIS,)
+    assert devices.settings_mesh().devices.tolist() == jax.devices()
+    assert devices.settings_mesh(jax.devices()[:1]).axis_names == (devices.AXIS,)
 
 
 # ---- work -------------------------------------------------------------------------------------------------------

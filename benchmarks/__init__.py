@@ -1,0 +1,1 @@
+"""Benchmarks: one script per question, see README.md."""
