@@ -21,7 +21,21 @@ def all_finite(tree: PyTree) -> Bool[Array, " clients"]:
     return jnp.all(jnp.stack(flags), axis=0)
 
 
-def weighted_mean(messages: PyTree, weights: PyTree, counts: Bool[Array, " clients"]) -> PyTree:
+def total(values: Array, axis_name: str | None) -> Array:
+    """Sum over clients, axis 0; also over the devices if the clients are split over ``axis_name``."""
+    mine = jnp.sum(values, axis=0)
+    return mine if axis_name is None else jax.lax.psum(mine, axis_name)
+
+
+def largest(values: Array, axis_name: str | None) -> Array:
+    """Maximum over clients, as ``total``."""
+    mine = jnp.max(values, axis=0)
+    return mine if axis_name is None else jax.lax.pmax(mine, axis_name)
+
+
+def weighted_mean(
+    messages: PyTree, weights: PyTree, counts: Bool[Array, " clients"], axis_name: str | None = None
+) -> PyTree:
     """Weighted mean of the messages that count: sum_k w_k m_k / sum_k w_k over the clients with ``counts``.
 
     Clients that do not count, or have no weight, are left out by selection, not by a zero factor (0 x NaN = NaN), and
@@ -31,6 +45,7 @@ def weighted_mean(messages: PyTree, weights: PyTree, counts: Bool[Array, " clien
       messages: pytree, leaves ``[clients, ...]``.
       weights: ``[clients]``, or a prefix tree of ``messages`` with ``[clients]`` leaves, non-negative.
       counts: which clients enter the mean.
+      axis_name: the mesh axis that the clients are split over, if they are.
 
     Returns: pytree without the clients axis; zeros where the total weight is zero.
     """
@@ -38,11 +53,11 @@ def weighted_mean(messages: PyTree, weights: PyTree, counts: Bool[Array, " clien
     def mean_of_part(weight, part):
         chosen = counts & (weight > 0)
         weight = jnp.where(chosen, weight, 0)
-        total = jnp.sum(weight)
-        share = weight / jnp.where(total > 0, total, 1)
+        weight_sum = total(weight, axis_name)
+        share = weight / jnp.where(weight_sum > 0, weight_sum, 1)
         # A product and a sum, not a matrix product: accelerators may round the operands of the latter.
         return jax.tree.map(
-            lambda leaf: jnp.sum(spread(share, leaf) * jnp.where(spread(chosen, leaf), leaf, 0), axis=0), part
+            lambda leaf: total(spread(share, leaf) * jnp.where(spread(chosen, leaf), leaf, 0), axis_name), part
         )
 
     return jax.tree.map(mean_of_part, weights, messages)

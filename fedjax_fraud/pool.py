@@ -10,11 +10,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from fedjax_fraud import packing
+from fedjax_fraud import dealing, packing
 from fedjax_fraud.devices import AXIS, to_host
 from fedjax_fraud.local import Objective, TrainingData
 from fedjax_fraud.score import TestSet
 from fedjax_fraud.simulate import CPU_LANES, History, Program, RoundPlan, Settings, init_settings, run_rounds
+from fedjax_fraud.types import FedState
 
 PROGRESS_UPDATES = 25
 GPU_LANES = 1024
@@ -25,7 +26,8 @@ class Pool(NamedTuple):
 
     Attributes:
       program: what is static.
-      settings: host arrays in the order in which they are dealt to the devices, empty settings at the ends.
+      settings: host arrays in the order in which they are dealt to the devices, empty settings at the ends; or all
+        settings, with their clients in that order (``Program.clients_axis``).
       params: the first global model of each setting, leaves ``[settings, ...]``, in the same order.
       slot: ``[federations]``, where each federation stands in that order.
       score_every_round: ``[settings]``, whether each is scored after every round, or only after the last.
@@ -71,45 +73,30 @@ def make_pool(
     num_lanes: int | None = None,
     chunk_length: int | None = None,
 ) -> Pool:
-    """Deals the settings to the devices by work, largest first and back and forth, and chooses the packing."""
-    steps = settings.num_epochs[:, None] * -(-settings.count // objective.batch_size)
-    num_devices = mesh.devices.size
-    slot, num_slots = _deal(steps.sum(axis=1), num_devices)
-
-    def place(values):
-        empty = np.zeros((num_slots, *values.shape[1:]), values.dtype)
-        empty[slot] = values
-        return empty
-
-    dealt, params, score_every_round = jax.tree.map(place, (settings, params, score_every_round))
-    per_device = place(steps).reshape(num_devices, -1)
+    """Deals the work to the devices (see ``dealing``) and chooses the packing."""
+    num_devices, batch_size = mesh.devices.size, objective.batch_size
+    dealt = dealing.deal(settings, batch_size, num_devices)
+    params, score_every_round = dealing.place_settings((params, score_every_round), dealt.slot, dealt.num_slots)
     max_lanes = CPU_LANES if mesh.devices.flat[0].platform == "cpu" else GPU_LANES
+    per_device = dealing.steps_of_devices(dealt.settings, batch_size, num_devices, dealt.by_clients)
     lanes, chunk = packing.choose_packing(per_device, max_lanes=max_lanes)
     packed = num_lanes or lanes, chunk_length or chunk
-    program = Program(build, objective, *packed, test_set.num_samples, test_set.num_positives)
-    return Pool(program, dealt, params, slot, score_every_round)
-
-
-def _deal(work: np.ndarray, num_devices: int) -> tuple[np.ndarray, int]:
-    """The slot of each setting, and the number of slots: device d owns an equal run of consecutive slots."""
-    per_device = -(-len(work) // num_devices)
-    slot = np.empty(len(work), np.int64)
-    rank = np.arange(len(work))
-    forth, back = rank % num_devices, num_devices - 1 - rank % num_devices
-    device = np.where(rank // num_devices % 2 == 0, forth, back)
-    slot[np.argsort(-work, kind="stable")] = device * per_device + rank // num_devices
-    return slot, per_device * num_devices
+    axis = AXIS if dealt.by_clients else None
+    program = Program(build, objective, *packed, test_set.num_samples, test_set.num_positives, axis)
+    return Pool(program, dealt.settings, params, dealt.slot, score_every_round)
 
 
 def pool_work(pool: Pool, num_rounds: int, num_devices: int) -> Work:
     """Steps of the whole run if everybody takes part, over all devices."""
     batch_size = pool.program.objective.batch_size
-    steps = pool.settings.num_epochs[:, None] * -(-pool.settings.count // batch_size)
+    by_clients = pool.program.clients_axis is not None
     packed = dict(num_lanes=pool.program.num_lanes, chunk_length=pool.program.chunk_length)
-    counts = [packing.count_work(part, **packed) for part in steps.reshape(num_devices, -1)]
+    per_device = dealing.steps_of_devices(pool.settings, batch_size, num_devices, by_clients)
+    counts = [packing.count_work(part, **packed) for part in per_device]
     return Work(
         *(num_rounds * sum(getattr(count, field) for count in counts) for field in ("useful", "executed")),
-        padded=num_rounds * packing.count_work(steps[pool.slot], **packed).padded,
+        padded=num_rounds
+        * packing.count_work(dealing.full_steps(pool.settings, batch_size)[pool.slot], **packed).padded,
     )
 
 
@@ -149,26 +136,34 @@ def _segment_plan(pool: Pool, num_rounds: int, first: int, segment: int) -> Roun
 def lower_pool(pool: Pool, data: TrainingData, test_features, num_rounds: int, mesh: Mesh) -> Lowered:
     """Traces a pool's programs."""
     segment = -(-(num_rounds + 1) // PROGRESS_UPDATES)
-    split, same = P(AXIS), P()
+    same, split, by_setting = P(), P(AXIS), P(None, AXIS)
+    of_state = split
+    if pool.program.clients_axis is not None:
+        split, by_setting = same, same
+        of_state = FedState(same, P(None, AXIS))
 
     def over_devices(fn, in_specs, out_specs):
+        fn = functools.partial(fn, pool.program)
         return jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
     settings, params = jax.device_put((pool.settings, pool.params), NamedSharding(mesh, split))
-    start = over_devices(functools.partial(init_settings, pool.program.build), (split, split), split)
-    lowered_start = jax.jit(start).lower(settings, params)
-    state = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, split)),
-        lowered_start.out_info,
-    )
-    rounds = over_devices(
-        functools.partial(run_rounds, pool.program),
-        (split, same, same, split, RoundPlan(same, same, P(None, AXIS))),
-        (split, P(None, AXIS)),
-    )
+    lowered_start = jax.jit(over_devices(init_settings, (split, split), of_state)).lower(settings, params)
+    state = _with_sharding(lowered_start.out_info, of_state, mesh)
+    in_specs = (split, same, same, of_state, RoundPlan(same, same, by_setting))
+    rounds = jax.jit(over_devices(run_rounds, in_specs, (of_state, by_setting)), donate_argnums=3)
     plan = _segment_plan(pool, num_rounds, 0, segment)
-    lowered_rounds = jax.jit(rounds, donate_argnums=3).lower(settings, data, test_features, state, plan)
+    lowered_rounds = rounds.lower(settings, data, test_features, state, plan)
     return Lowered(lowered_start, lowered_rounds, settings, params, segment)
+
+
+def _with_sharding(shapes, spec, mesh: Mesh):
+    """Shapes with the sharding that ``spec``, a prefix tree, gives them."""
+
+    def of_part(part_spec, part):
+        sharding = NamedSharding(mesh, part_spec)
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part)
+
+    return jax.tree.map(of_part, spec, shapes, is_leaf=lambda leaf: isinstance(leaf, P))
 
 
 def run_pool(

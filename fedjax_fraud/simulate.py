@@ -76,6 +76,7 @@ class Program(NamedTuple):
       objective: the loss, the model and the batches.
       num_lanes, chunk_length: the packing, see ``packing``.
       num_test, num_test_positives: rows of the test set, positives first; 0 = no scores.
+      clients_axis: the mesh axis that the clients of every setting are split over; None = every client is here.
     """
 
     build: Callable
@@ -84,6 +85,7 @@ class Program(NamedTuple):
     chunk_length: int
     num_test: int = 0
     num_test_positives: int = 0
+    clients_axis: str | None = None
 
 
 class RoundPlan(NamedTuple):
@@ -280,36 +282,37 @@ def finish_setting(program: Program, hyper, state: FedState, local: LocalState, 
 
     trained = num_steps > 0
     counts = trained & aggregate.all_finite(result.message)
-    mean = aggregate.weighted_mean(result.message, result.weight, counts)
-    num_counted, num_with_rows = jnp.sum(counts), jnp.sum(count > 0)
+    axis = program.clients_axis
+    mean = aggregate.weighted_mean(result.message, result.weight, counts, axis)
+    num_counted, num_with_rows = aggregate.total(counts, axis), aggregate.total(count > 0, axis)
     participation = num_counted / jnp.maximum(num_with_rows, 1)
     anybody = num_counted > 0
     server = optax.tree.where(anybody, algorithm.server_update(state.server, mean, participation), state.server)
     clients = aggregate.where_clients(counts, result.client, state.clients)
     outcome = Outcome(
-        jnp.sum(trained),
-        jnp.sum(trained & ~counts),
+        aggregate.total(trained, axis),
+        aggregate.total(trained & ~counts, axis),
         ~anybody,
-        *client_drift(state.server.params, local.params, counts),
+        *client_drift(state.server.params, local.params, counts, axis),
     )
     return FedState(server, clients), outcome
 
 
-def client_drift(params, local_params, counts: Bool[Array, " clients"]) -> tuple[Array, Array, Array]:
+def client_drift(params, local_params, counts: Bool[Array, " clients"], axis: str | None) -> tuple[Array, Array, Array]:
     """Mean and largest norm of the client changes, and the mean norm of their deviation from their mean."""
     delta = jax.tree.map(lambda w_k, w_t: w_k - w_t[None], local_params, params)
-    mean = aggregate.weighted_mean(delta, jnp.ones(counts.shape), counts)
+    mean = aggregate.weighted_mean(delta, jnp.ones(counts.shape), counts, axis)
     deviation = jax.tree.map(lambda d, m: d - m[None], delta, mean)
-    num_counted = jnp.sum(counts)
+    num_counted = aggregate.total(counts, axis)
 
     def norms(tree):
         squares = [jnp.sum(leaf**2, axis=tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(tree)]
         return jnp.where(counts, jnp.sqrt(sum(squares)), 0.0)
 
     def mean_or_nan(values):
-        return jnp.where(num_counted > 0, jnp.sum(values) / jnp.maximum(num_counted, 1), jnp.nan)
+        return jnp.where(num_counted > 0, aggregate.total(values, axis) / jnp.maximum(num_counted, 1), jnp.nan)
 
-    largest = jnp.where(num_counted > 0, jnp.max(norms(delta)), jnp.nan)
+    largest = jnp.where(num_counted > 0, aggregate.largest(norms(delta), axis), jnp.nan)
     return mean_or_nan(norms(delta)), largest, mean_or_nan(norms(deviation))
 
 
@@ -333,10 +336,24 @@ def score_settings(program: Program, params, test_features, scored: Bool[Array, 
 # ---- rounds -----------------------------------------------------------------------------------------------------
 
 
-def init_settings(build: Callable, settings: Settings, params) -> FedState:
+def init_settings(program: Program, settings: Settings, params) -> FedState:
     """The state before the first round; ``params`` leaves ``[settings, ...]``."""
     num_clients = settings.count.shape[1]
-    return jax.vmap(lambda hyper, params: build(hyper).init(params, num_clients))(settings.hyper, params)
+    state = jax.vmap(lambda hyper, params: program.build(hyper).init(params, num_clients))(settings.hyper, params)
+    return state._replace(clients=own_clients(program, state.clients))
+
+
+def own_clients(program: Program, tree):
+    """This device's share of the clients; leaves ``[settings, clients, ...]``."""
+    axis = program.clients_axis
+    if axis is None:
+        return tree
+
+    def share(leaf):
+        size = leaf.shape[1] // jax.lax.psum(1, axis)
+        return jax.lax.dynamic_slice_in_dim(leaf, jax.lax.axis_index(axis) * size, size, axis=1)
+
+    return jax.tree.map(share, tree)
 
 
 def count_rows(settings: Settings, num_steps: Int[Array, "settings clients"], batch_size: int) -> Array:
@@ -354,13 +371,19 @@ def run_rounds(
     state: FedState,
     plan: RoundPlan,
 ) -> tuple[FedState, History]:
-    """Rounds of all settings, as one scan. History leaves ``[rounds, settings]``."""
+    """Rounds of all settings, as one scan. History leaves ``[rounds, settings]``.
+
+    ``settings`` and ``plan.work`` name all clients; client leaves of ``state`` are this device's.
+    """
+    here = own_clients(program, dict(start=settings.start, count=settings.count, client_id=settings.client_id))
+    settings_here = settings._replace(**here)
 
     def round_step(state, plan):
         num_steps, keys = select(settings, plan, program.objective.batch_size)
-        local = train_pool(program, settings, data, state, num_steps, keys, plan.round_index)
+        steps_here, keys_here = own_clients(program, (num_steps, keys))
+        local = train_pool(program, settings_here, data, state, steps_here, keys_here, plan.round_index)
         finish = functools.partial(finish_setting, program)
-        state, outcome = jax.vmap(finish)(settings.hyper, state, local, num_steps, settings.count)
+        state, outcome = jax.vmap(finish)(settings.hyper, state, local, steps_here, settings_here.count)
         scores = score_settings(program, state.server.params, test_features, plan.scored)
         rows = count_rows(settings, num_steps, program.objective.batch_size)
         history = History(**scores._asdict(), **outcome._asdict(), num_steps=jnp.sum(num_steps, 1), num_rows=rows)
@@ -470,6 +493,6 @@ def simulate(
         plan = plan._replace(work=jnp.asarray(work)[:, None])
     data = make_training_data(train.features, train.labels, np.asarray(partition.order)[None])
     params = model.init(jax.random.key(seed)) if params is None else params
-    state = init_settings(program.build, settings, jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params))
+    state = init_settings(program, settings, jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params))
     state, history = _run_rounds(program, settings, data, test_features, state, plan)
     return jax.tree.map(lambda leaf: leaf[0], state), jax.tree.map(lambda leaf: leaf[:, 0], history)

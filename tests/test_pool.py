@@ -1,7 +1,5 @@
 """A pool of settings: dealt to the devices, cut into segments of rounds, and its work counted."""
 
-import hypothesis
-import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,23 +37,6 @@ def make_pool(score_every_round=None):
 
 
 # ---- dealing ----------------------------------------------------------------------------------------------------
-
-
-@hypothesis.given(work=st.lists(st.integers(0, 1000), min_size=1, max_size=40), num_devices=st.integers(1, 9))
-@hypothesis.example(work=[5], num_devices=4)
-@hypothesis.example(work=[0] * 7, num_devices=3)
-def test_settings_are_dealt_one_to_a_slot_and_work_evenly(work, num_devices):
-    slot, num_slots = pool._deal(np.array(work), num_devices)
-    assert num_slots % num_devices == 0
-    assert num_slots - len(work) < num_devices
-    assert len(set(slot.tolist())) == len(work)
-    assert ((slot >= 0) & (slot < num_slots)).all()
-    device = slot // (num_slots // num_devices)
-    sizes = np.bincount(device, minlength=num_devices)
-    assert sizes.max() - sizes.min() <= 1
-    loads = np.bincount(device, work, num_devices)
-    # Dealt in descending order, back and forth: what one device is ahead in a row, it gives back in the next.
-    assert loads.max() - loads.min() <= max(work)
 
 
 def test_a_pool_holds_each_setting_at_its_slot():

@@ -191,7 +191,8 @@ def run_engine(prog, feds: Federations, num_rounds, *, work=None, state=None, ru
 
 def init_state(build, settings, params):
     """The state before the first round, in one compiled function."""
-    return jax.jit(init_settings, static_argnums=0, compiler_options=QUICK)(build, settings, params)
+    start = jax.jit(init_settings, static_argnums=0, compiler_options=QUICK)
+    return start(program(build), settings, params)
 
 
 def of_setting(tree, f):
@@ -548,7 +549,7 @@ def trained(feds, *, num_lanes, chunk_length):
 
     @functools.partial(jax.jit, compiler_options=QUICK)
     def train(settings, data, params):
-        state = init_settings(prog.build, settings, params)
+        state = init_settings(prog, settings, params)
         # Controls that differ between clients, so that a lane which served the wrong client would show.
         shift = jax.random.normal(jax.random.key(1), (NUM_SETTINGS, NUM_CLIENTS, NUM_FEATURES, 1))
         control = state.clients.control | {"kernel": shift}
