@@ -12,7 +12,6 @@ import numpy as np
 from fedjax_fraud import packing, partition
 
 ROWS, POSITIVES, BATCH_SIZE, SEEDS = 60_000, 600, 64, 9
-CPU_LANES = 8
 
 
 def steps_of_settings(alpha: float, num_clients: int) -> np.ndarray:
@@ -28,7 +27,7 @@ def count(steps: np.ndarray, num_devices: int) -> tuple[packing.Work, int, int]:
     parts = [steps[device::num_devices] for device in range(num_devices)]
     length = max(part.size for part in parts)
     per_device = np.stack([np.pad(part.ravel(), (0, length - part.size)) for part in parts])
-    lanes, chunk = packing.choose_packing(per_device, max_lanes=CPU_LANES)
+    lanes, chunk = packing.choose_packing(per_device, **packing.packing_limits("cpu", BATCH_SIZE))
     works = [packing.count_work(part, num_lanes=lanes, chunk_length=chunk) for part in parts]
     padded = packing.count_work(steps, num_lanes=lanes, chunk_length=chunk).padded
     useful, executed = (sum(getattr(work, field) for work in works) for field in ("useful", "executed"))

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from fedjax_fraud import partition, score
-from fedjax_fraud.devices import AXIS, replicate, to_host
+from fedjax_fraud.devices import AXIS, replicate, taking_host_arrays, to_host
 from fedjax_fraud.grid import CENTRALISED, Federation, Grid
 from fedjax_fraud.types import Model, Transactions
 
@@ -70,7 +70,7 @@ class LoweredScores(NamedTuple):
 
     def compile(self) -> Callable:
         """XLA's part: ``params -> Scores [jobs, banks]``; params ``[models, ...]`` or ``[models x banks, ...]``."""
-        compiled = self.lowered.compile()
+        compiled = taking_host_arrays(self.lowered.compile())
 
         def scores(params) -> score.Scores:
             num_models, num_jobs = self.jobs.num_models, len(self.jobs.model_index)

@@ -8,10 +8,12 @@ import argparse
 import contextlib
 import datetime
 import difflib
+import os
 import pathlib
 import sys
 import time
 import tomllib
+import traceback
 from collections.abc import Iterator, Sequence
 
 PROGRAM = "fedjax-fraud"
@@ -29,6 +31,7 @@ OPTION_OF = {
     "`load_table`": "--label COLUMN",
     "`silo=...`": "--silo COLUMN",
     "`drop`": "--drop",
+    "`coordinator`": "--coordinator HOST:PORT",
     "by='time'": "--split time",
 }
 
@@ -83,6 +86,19 @@ def _add_partition_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--partition-feature", default="amount", metavar="NAME", help="for feature: amount, hour, type")
 
 
+def _add_process_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("several processes", "One command on each of them; see docs/distributed.md.")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 waits for the others")
+    group.add_argument("--num-processes", type=_integer, metavar="N", help="how many there are")
+    group.add_argument("--process-id", type=_integer, metavar="I", help="which this is, from 0; 0 writes the report")
+    group.add_argument(
+        "--distributed",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="instead of these: what SLURM, Open MPI or the cloud tells JAX",
+    )
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog=PROGRAM, description="Which federated algorithm works on your skewed fraud data, how surely?")
     parser.add_argument("--version", action="version", version=_version())
@@ -106,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--baselines", action=argparse.BooleanOptionalAction, default=True, help="banks alone, and all rows pooled"
     )
+    _add_process_options(sweep)
     _add_output_options(sweep)
     sweep.set_defaults(run=_sweep)
 
@@ -215,9 +232,19 @@ def _in_options(message: str) -> str:
 
 def _sweep(options: argparse.Namespace) -> None:
     began = time.perf_counter()
-    out = _output_folder(options.out)
+    _check_processes(options)
     _set_up_jax(options.cache)
-    from fedjax_fraud import checks, models, report
+    with _joined(options) as is_first:
+        out = _output_folder(options.out) if is_first else None
+        result = _run_sweep(options, is_first)
+        result.manifest["timings"]["wall_seconds"] = time.perf_counter() - began
+        if is_first:
+            _write_sweep(result, out, began)
+
+
+def _run_sweep(options: argparse.Namespace, is_first: bool):
+    """The library's sweep with these options; shows how far it is."""
+    from fedjax_fraud import checks, models
     from fedjax_fraud.sweep import check_options, sweep
 
     checks.check_count("seeds", options.seeds)
@@ -234,9 +261,13 @@ def _sweep(options: argparse.Namespace) -> None:
         participation=options.participation,
         partition_kind=options.partition,
     )
+    if _is_distributed(options):
+        _check_same_options(options)
     train, test = _load(options)
+    if _is_distributed(options):
+        _check_same_rows(train, test)
     width = train.features.shape[1]
-    with _progress(options.quiet) as progress:
+    with _progress(options.quiet or not is_first) as progress:
         result = sweep(
             train,
             test,
@@ -258,7 +289,12 @@ def _sweep(options: argparse.Namespace) -> None:
         )
     shown = ("features", "label", "silo", "time", "drop", "split", "test_fraction", "data_seed", "hidden")
     result.manifest["config"] |= {name: getattr(options, name) for name in shown}
-    result.manifest["timings"]["wall_seconds"] = time.perf_counter() - began
+    return result
+
+
+def _write_sweep(result, out: pathlib.Path, began: float) -> None:
+    from fedjax_fraud import report
+
     report.write(result, out)
     report.print_summary(result)
     timings, work = result.manifest["timings"], result.manifest["work"]
@@ -345,6 +381,81 @@ def _set_up_jax(keep_programs: bool) -> None:
     devices.use_all_cores()
     if not keep_programs:
         jax.config.update("jax_enable_compilation_cache", False)
+
+
+def _is_distributed(options: argparse.Namespace) -> bool:
+    return options.distributed or options.coordinator is not None
+
+
+def _check_processes(options: argparse.Namespace) -> None:
+    """Raises ValueError for options that cannot name a group of processes; needs none of them."""
+    given = {
+        "--coordinator": options.coordinator,
+        "--num-processes": options.num_processes,
+        "--process-id": options.process_id,
+    }
+    missing = [name for name, value in given.items() if value is None]
+    present = [name for name in given if name not in missing]
+    if options.distributed and present:
+        raise ValueError(f"--distributed finds the processes itself, got {present[0]} too. Leave one of them out.")
+    if not present:
+        return
+    if missing:
+        raise ValueError(f"{present[0]} needs {' and '.join(missing)} too. Pass all three, or --distributed alone.")
+    host, _, port = options.coordinator.rpartition(":")
+    if not (host and port.isdecimal() and 0 < int(port) < 2**16):
+        raise ValueError(
+            f"--coordinator must be HOST:PORT, got {options.coordinator!r}. Pass an address such as 127.0.0.1:12345."
+        )
+    if options.num_processes < 1:
+        raise ValueError(f"--num-processes must be at least 1, got {options.num_processes}. Count process 0 too.")
+    if not 0 <= options.process_id < options.num_processes:
+        raise ValueError(
+            f"--process-id must be in [0, num_processes={options.num_processes}), got {options.process_id}. "
+            "Number the processes from 0."
+        )
+
+
+def _check_same_options(options: argparse.Namespace) -> None:
+    """Raises ValueError if another process would run another sweep, which would end in a hang."""
+    from importlib import metadata
+
+    from fedjax_fraud import devices
+
+    own = ("run", "config", "out", "quiet", "cache", "data", "process_id")
+    shared = {name: value for name, value in vars(options).items() if name not in own}
+    versions = [metadata.version(name) for name in ("fedjax-fraud", "jax", "jaxlib", "flax", "numpy")]
+    devices.check_same("The options and versions", repr((shared, versions)).encode())
+
+
+def _check_same_rows(*tables) -> None:
+    """Raises ValueError if another process has read other rows."""
+    from fedjax_fraud import devices
+
+    devices.check_same("The rows", *(values.tobytes() for table in tables for values in (table.features, table.labels)))
+
+
+@contextlib.contextmanager
+def _joined(options: argparse.Namespace) -> Iterator[bool]:
+    """Joins the other processes if there are any; gives whether this is the process that reports."""
+    if not _is_distributed(options):
+        yield True
+        return
+    import jax
+
+    from fedjax_fraud import devices
+
+    try:
+        devices.join(options.coordinator, options.num_processes, options.process_id)
+        yield jax.process_index() == 0
+    except BaseException as error:
+        # An ordinary end would wait for the others, which wait for this process.
+        if not isinstance(error, ValueError | OSError | RuntimeError | KeyboardInterrupt):
+            traceback.print_exc()
+        print(f"{PROGRAM}: error: {_in_options(str(error)) or type(error).__name__}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(INTERRUPTED if isinstance(error, KeyboardInterrupt) else USAGE_ERROR)
 
 
 @contextlib.contextmanager

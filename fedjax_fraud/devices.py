@@ -1,8 +1,13 @@
-"""The devices of a run: all of them by default, and how arrays get there and back."""
+"""The devices of a run: all of them by default, and how arrays get there and back.
+
+They may belong to several processes. Every process then holds the same host arrays and makes the same calls.
+"""
 
 import contextlib
+import functools
+import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -36,7 +41,29 @@ def settings_mesh(devices: Sequence | None = None) -> Mesh:
 
 def replicate(tree, mesh: Mesh):
     """Every leaf (NumPy) on every device. CPU devices share the host's memory if it is aligned."""
-    return jax.device_put(jax.tree.map(aligned, tree), NamedSharding(mesh, P()))
+    return deal(jax.tree.map(aligned, tree), mesh, P())
+
+
+def deal(tree, mesh: Mesh, spec: P = P(AXIS)):  # noqa: B008 (it is immutable)
+    """Every leaf (NumPy) cut along its first axis, or as ``spec`` says, over all devices."""
+    return _place(tree, NamedSharding(mesh, spec))
+
+
+def _place(tree, sharding: jax.sharding.Sharding):
+    """Host arrays as arrays of all processes; ``device_put`` would first compare them between the processes."""
+    if sharding.is_fully_addressable:
+        return jax.device_put(tree, sharding)
+    return jax.tree.map(lambda leaf: jax.make_array_from_callback(leaf.shape, sharding, leaf.__getitem__), tree)
+
+
+def taking_host_arrays(compiled: jax.stages.Compiled) -> Callable:
+    """The executable, with NumPy arguments put where it wants them, as must be if devices belong to others too."""
+    shardings, _ = compiled.input_shardings
+
+    def place(leaf, sharding):
+        return _place(leaf, sharding) if isinstance(leaf, np.ndarray) else leaf
+
+    return lambda *args: compiled(*jax.tree.map(place, args, shardings))
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
@@ -51,5 +78,51 @@ def aligned(array: np.ndarray) -> np.ndarray:
 
 
 def to_host(tree):
-    """Every leaf as a NumPy array; waits for the devices."""
-    return jax.tree.map(np.asarray, tree)
+    """Every leaf as a NumPy array, whole on every process; waits for the devices."""
+    leaves, structure = jax.tree.flatten(tree)
+    spread = [i for i, leaf in enumerate(leaves) if not getattr(leaf, "is_fully_addressable", True)]
+    if spread:
+        mesh = leaves[spread[0]].sharding.mesh
+        for i, leaf in zip(spread, _gatherer(mesh)([leaves[i] for i in spread]), strict=True):
+            leaves[i] = leaf
+    return jax.tree.unflatten(structure, [np.asarray(leaf) for leaf in leaves])
+
+
+@functools.cache
+def _gatherer(mesh: Mesh) -> Callable:
+    """One program for a whole tree, where ``process_allgather`` compiles one for each shape of a leaf."""
+    return jax.jit(lambda leaves: leaves, out_shardings=NamedSharding(mesh, P()))
+
+
+# ---- several processes ------------------------------------------------------------------------------------------
+
+
+def join(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
+    """Waits for the other processes, before JAX starts; without arguments, for those that a cluster's manager names.
+
+    Raises: ValueError if there is no such manager, or the others cannot be reached.
+    """
+    try:
+        jax.distributed.initialize(coordinator, num_processes, process_id)
+    except ValueError as error:
+        raise ValueError(f"JAX finds no other processes by itself: {error} Use `coordinator`.") from None
+    except RuntimeError as error:
+        raise ValueError(f"The other processes cannot be reached: {error}") from None
+
+
+def check_same(what: str, *parts: bytes) -> None:
+    """Raises ValueError on every process if one of them was given something else than the first."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    mesh = settings_mesh()
+    row = np.frombuffer(digest.digest(), np.uint32)[None]
+    shape, sharding = (mesh.devices.size, row.shape[1]), NamedSharding(mesh, P(AXIS))
+    rows = to_host(jax.make_array_from_callback(shape, sharding, lambda index: row))
+    differ = (rows != rows[0]).any(axis=1)
+    if differ.any():
+        others = sorted({device.process_index for device in mesh.devices[differ]})
+        raise ValueError(
+            f"{what} must be the same on every process, but those of process {', '.join(map(str, others))} differ from "
+            "process 0's. Start all with one command and the same files and versions."
+        )

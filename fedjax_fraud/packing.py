@@ -15,7 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+CPU_LANES, GPU_LANES = 8, 1024  # 32 lanes of a small model fall out of a core's cache; a GPU wants many
 MAX_CHUNK_LENGTH = 16
+CACHED_ROWS = 4096  # of a wave; the rows of a longer one leave a core's cache before they are used
 COMPARE_ALL = 4096
 
 
@@ -66,7 +68,16 @@ def count_work(num_steps: np.ndarray, *, num_lanes: int, chunk_length: int) -> W
     )
 
 
-def choose_packing(num_steps: np.ndarray, *, max_lanes: int, max_waste: float = 1.1) -> tuple[int, int]:
+def packing_limits(platform: str, batch_size: int) -> dict[str, int]:
+    """The most lanes and the longest chunk that suit a device, for ``choose_packing``."""
+    if platform != "cpu":
+        return dict(max_lanes=GPU_LANES, max_chunk_length=MAX_CHUNK_LENGTH)
+    return dict(max_lanes=CPU_LANES, max_chunk_length=max(CACHED_ROWS // (CPU_LANES * batch_size), 1))
+
+
+def choose_packing(
+    num_steps: np.ndarray, *, max_lanes: int, max_chunk_length: int = MAX_CHUNK_LENGTH, max_waste: float = 1.1
+) -> tuple[int, int]:
     """The number of lanes and the chunk length of a pool: long chunks, unless they waste steps.
 
     A wave costs a gather and a scatter of L models, so long chunks are cheaper; but the last chunk of a client is
@@ -76,7 +87,7 @@ def choose_packing(num_steps: np.ndarray, *, max_lanes: int, max_waste: float = 
 
     Args:
       num_steps: ``[pool]`` or ``[devices, pool]`` local steps of a round in which everybody takes part.
-      max_lanes: how many lanes suit the device (CPU: 8 to 16; 32 fall out of cache).
+      max_lanes, max_chunk_length: what suits the device, see ``packing_limits``.
       max_waste: executed steps, over those with chunks of one step.
 
     Returns: ``(num_lanes, chunk_length)``, both at least 1, the same for all devices.
@@ -90,7 +101,7 @@ def choose_packing(num_steps: np.ndarray, *, max_lanes: int, max_waste: float = 
     def executed(chunk_length):
         return sum(count_work(row, num_lanes=num_lanes, chunk_length=chunk_length).executed for row in steps)
 
-    chunk_length = MAX_CHUNK_LENGTH
+    chunk_length = min(2 ** (max_chunk_length.bit_length() - 1), MAX_CHUNK_LENGTH)
     while chunk_length > 1 and executed(chunk_length) > max_waste * executed(1):
         chunk_length //= 2
     return num_lanes, chunk_length

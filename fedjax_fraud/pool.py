@@ -11,14 +11,13 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from fedjax_fraud import dealing, packing
-from fedjax_fraud.devices import AXIS, to_host
+from fedjax_fraud.devices import AXIS, deal, taking_host_arrays, to_host
 from fedjax_fraud.local import Objective, TrainingData
 from fedjax_fraud.score import TestSet
-from fedjax_fraud.simulate import CPU_LANES, History, Program, RoundPlan, Settings, init_settings, run_rounds
+from fedjax_fraud.simulate import History, Program, RoundPlan, Settings, init_settings, run_rounds
 from fedjax_fraud.types import FedState
 
 PROGRESS_UPDATES = 25
-GPU_LANES = 1024
 
 
 class Pool(NamedTuple):
@@ -77,9 +76,10 @@ def make_pool(
     num_devices, batch_size = mesh.devices.size, objective.batch_size
     dealt = dealing.deal(settings, batch_size, num_devices)
     params, score_every_round = dealing.place_settings((params, score_every_round), dealt.slot, dealt.num_slots)
-    max_lanes = CPU_LANES if mesh.devices.flat[0].platform == "cpu" else GPU_LANES
     per_device = dealing.steps_of_devices(dealt.settings, batch_size, num_devices, dealt.by_clients)
-    lanes, chunk = packing.choose_packing(per_device, max_lanes=max_lanes)
+    lanes, chunk = packing.choose_packing(
+        per_device, **packing.packing_limits(mesh.devices.flat[0].platform, batch_size)
+    )
     packed = num_lanes or lanes, chunk_length or chunk
     axis = AXIS if dealt.by_clients else None
     program = Program(build, objective, *packed, test_set.num_samples, test_set.num_positives, axis)
@@ -121,7 +121,8 @@ class Lowered(NamedTuple):
 
     def compile(self) -> Compiled:
         """XLA's part, which does not hold the interpreter's lock."""
-        return Compiled(self.start.compile(), self.rounds.compile(), self.settings, self.params, self.segment)
+        rounds = taking_host_arrays(self.rounds.compile())
+        return Compiled(self.start.compile(), rounds, self.settings, self.params, self.segment)
 
 
 def _segment_plan(pool: Pool, num_rounds: int, first: int, segment: int) -> RoundPlan:
@@ -146,7 +147,7 @@ def lower_pool(pool: Pool, data: TrainingData, test_features, num_rounds: int, m
         fn = functools.partial(fn, pool.program)
         return jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
-    settings, params = jax.device_put((pool.settings, pool.params), NamedSharding(mesh, split))
+    settings, params = deal((pool.settings, pool.params), mesh, split)
     lowered_start = jax.jit(over_devices(init_settings, (split, split), of_state)).lower(settings, params)
     state = _with_sharding(lowered_start.out_info, of_state, mesh)
     in_specs = (split, same, same, of_state, RoundPlan(same, same, by_setting))

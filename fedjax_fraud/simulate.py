@@ -38,7 +38,6 @@ from fedjax_fraud.local import (
 )
 from fedjax_fraud.types import FedAlgorithm, FedState, LocalWork, Model, Partition, Transactions
 
-CPU_LANES = 8
 COHORT, BATCH = 0x5851F42D, 0x14057B7E  # what a round's keys are for: any two constants
 # float32 holds 0.6 as a little more than 3/5; without this factor 0.6 of 25 steps would be 16. Exact up to 6,000 steps
 # for shares of three decimals.
@@ -470,9 +469,9 @@ def simulate(
         client_id=np.arange(num_clients, dtype=np.int32)[None],
     )
     settings = jax.tree.map(jnp.asarray, settings)
-    lanes, chunk = packing.choose_packing(
-        num_epochs * -(-np.asarray(partition.count) // batch_size), max_lanes=CPU_LANES
-    )
+    full_steps = num_epochs * -(-np.asarray(partition.count) // batch_size)
+    limits = packing.packing_limits(jax.default_backend(), batch_size)
+    lanes, chunk = packing.choose_packing(full_steps, **limits)
     program = Program(
         Constant(algorithm),
         Objective(model.apply, loss_fn, batch_size, batch_fn),
