@@ -1,6 +1,8 @@
 """A JAX simulator of federated fraud detection: clients x settings x seeds in one compiled program."""
 
-from fedjax_fraud import algorithms, data, losses, metrics, models, partition, report
+import importlib
+
+from fedjax_fraud import algorithms, data, losses, metrics, models, partition
 from fedjax_fraud.simulate import History, simulate
 from fedjax_fraud.sweep import SweepResult, sweep
 from fedjax_fraud.types import (
@@ -35,3 +37,10 @@ __all__ = [
     "simulate",
     "sweep",
 ]
+
+
+def __getattr__(name: str):
+    """Imports ``report`` when it is first asked for: its libraries take a quarter of a second."""
+    if name == "report":
+        return importlib.import_module("fedjax_fraud.report")
+    raise AttributeError(f"module 'fedjax_fraud' has no attribute {name!r}")

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 import sklearn.metrics
 
-from fedjax_fraud import algorithms, frames, partition
+from fedjax_fraud import algorithms, frames, partition, pool
 from fedjax_fraud.data import split
 from fedjax_fraud.report import strict_json
 from fedjax_fraud.simulate import simulate
@@ -302,6 +302,26 @@ def test_algorithms_of_a_pair_have_the_same_cohorts_and_steps(result):
         assert (groups[name].nunique() == 1).all(), name
     assert compared.num_participants.max() < CLIENTS
     assert compared.num_rows.nunique() > 2
+
+
+def test_the_caller_s_matmul_precision_reaches_the_programs(monkeypatch):
+    """JAX's context managers hold for one thread: tracing in another one would drop them without a word."""
+
+    class SeenEnoughError(Exception):
+        pass
+
+    lower = pool.lower_pool
+
+    def look(*arguments):
+        programs.append(lower(*arguments).rounds.as_text())
+        raise SeenEnoughError
+
+    programs = []
+    monkeypatch.setattr(pool, "lower_pool", look)
+    for precision in ("default", "highest"):
+        with jax.default_matmul_precision(precision), pytest.raises(SeenEnoughError):
+            run_sweep(algorithms=["fedavg"], baselines=False)
+    assert "HIGHEST" not in programs[0] and "HIGHEST" in programs[1]
 
 
 def test_two_devices_give_the_results_of_one(result, tmp_path):
