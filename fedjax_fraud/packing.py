@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-CPU_LANES, GPU_LANES = 8, 1024  # 32 lanes of a small model fall out of a core's cache; a GPU wants many
+CPU_LANES, GPU_LANES = 8, 1024
+STEP_ROWS = 1024  # of all lanes in one step; the activations of more leave a core's cache
 MAX_CHUNK_LENGTH = 16
 CACHED_ROWS = 4096  # of a wave; the rows of a longer one leave a core's cache before they are used
 COMPARE_ALL = 4096
@@ -72,7 +73,8 @@ def packing_limits(platform: str, batch_size: int) -> dict[str, int]:
     """The most lanes and the longest chunk that suit a device, for ``choose_packing``."""
     if platform != "cpu":
         return dict(max_lanes=GPU_LANES, max_chunk_length=MAX_CHUNK_LENGTH)
-    return dict(max_lanes=CPU_LANES, max_chunk_length=max(CACHED_ROWS // (CPU_LANES * batch_size), 1))
+    max_lanes = min(max(STEP_ROWS // batch_size, 1), CPU_LANES)
+    return dict(max_lanes=max_lanes, max_chunk_length=max(CACHED_ROWS // (max_lanes * batch_size), 1))
 
 
 def choose_packing(

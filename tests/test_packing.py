@@ -88,3 +88,10 @@ def test_the_chosen_packing_of_a_skewed_pool_executes_a_tenth_more_than_is_usefu
 def test_a_pool_without_work_still_gets_a_packing():
     assert packing.choose_packing(np.zeros(3, int), max_lanes=8)[0] >= 1
     assert packing.choose_packing(np.zeros(0, int), max_lanes=8)[0] >= 1
+
+
+@pytest.mark.parametrize(
+    "batch_size, lanes, chunk", [(1, 8, 512), (64, 8, 8), (256, 4, 4), (1024, 1, 4), (10_000, 1, 1)]
+)
+def test_large_batches_get_fewer_lanes_of_a_cpu(batch_size, lanes, chunk):
+    assert packing.packing_limits("cpu", batch_size) == dict(max_lanes=lanes, max_chunk_length=chunk)
