@@ -40,16 +40,21 @@ class Case(NamedTuple):
         return len(self.algorithms) * len(self.alphas) * self.num_seeds
 
 
-def make_rows(num_rows: int):
-    """Training and test rows of a logistic model with N(0, 1) features and about 1 % positives, standardised."""
-    import fedjax_fraud as ff
-
+def make_arrays(num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features and labels of a logistic model with N(0, 1) features and about 1 % positives."""
     rng = np.random.default_rng(0)
     weights = rng.normal(size=NUM_FEATURES)
-    features = rng.normal(size=(num_rows + num_rows // 3, NUM_FEATURES))
+    features = rng.normal(size=(num_rows, NUM_FEATURES))
     logits = features @ (1.75 * weights / np.linalg.norm(weights)) - 6
-    labels = (rng.random(len(logits)) < 1 / (1 + np.exp(-logits))).astype(np.int32)
-    features = features.astype(np.float32)
+    labels = rng.random(num_rows) < 1 / (1 + np.exp(-logits))
+    return features.astype(np.float32), labels.astype(np.int32)
+
+
+def make_rows(num_rows: int):
+    """Training rows of ``make_arrays``, and a third as many test rows."""
+    import fedjax_fraud as ff
+
+    features, labels = make_arrays(num_rows + num_rows // 3)
     names = tuple(f"x{i}" for i in range(NUM_FEATURES))
     sides = (slice(None, num_rows), slice(num_rows, None))
     return tuple(ff.Transactions(features[side], labels[side], names, source="benchmark") for side in sides)
@@ -92,13 +97,15 @@ def start_jax() -> None:
     """One XLA device for each core, as the command line has it, and nothing compiled taken from an earlier run."""
     import jax
 
-    jax.config.update("jax_num_cpu_devices", num_cores())
+    from fedjax_fraud import devices
+
+    devices.use_all_cores()
     jax.config.update("jax_enable_compilation_cache", False)
 
 
-def peak_mib() -> float:
-    """The largest size that this process has had in memory."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "linux" else 1024**2)
+def peak_mib(who: int = resource.RUSAGE_SELF) -> float:
+    """The largest size that this process, or a child that has ended, has had in memory."""
+    return resource.getrusage(who).ru_maxrss / (1024 if sys.platform == "linux" else 1024**2)
 
 
 def peak_recorder() -> tuple[dict[str, float], Callable[[str, int, int], None]]:

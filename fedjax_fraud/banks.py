@@ -59,7 +59,14 @@ def _same(a: float, b: float) -> bool:
 
 
 class LoweredScores(NamedTuple):
-    """The traced program that scores jobs; ``arguments`` are what it gets beside the models."""
+    """The traced program that scores jobs, and what it gets beside the models.
+
+    Attributes:
+      lowered: of ``(params, owner_index, owners, test_features)``.
+      jobs: what is scored.
+      model_index, owner_index: those of the jobs, padded to a multiple of the devices.
+      owners, test_features: on every device.
+    """
 
     lowered: Any
     jobs: Jobs

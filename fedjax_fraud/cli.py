@@ -248,10 +248,9 @@ def _run_sweep(options: argparse.Namespace, is_first: bool):
     from fedjax_fraud.sweep import check_options, sweep
 
     checks.check_count("seeds", options.seeds)
-    check_options(
+    chosen = dict(
         algorithms=options.algorithms,
         alphas=options.alphas,
-        seeds=list(range(options.seeds)),
         num_clients=options.clients,
         num_rounds=options.rounds,
         num_epochs=options.epochs,
@@ -261,6 +260,7 @@ def _run_sweep(options: argparse.Namespace, is_first: bool):
         participation=options.participation,
         partition_kind=options.partition,
     )
+    check_options(**chosen, seeds=list(range(options.seeds)))
     if _is_distributed(options):
         _check_same_options(options)
     train, test = _load(options)
@@ -271,18 +271,9 @@ def _run_sweep(options: argparse.Namespace, is_first: bool):
         result = sweep(
             train,
             test,
-            algorithms=options.algorithms,
-            alphas=options.alphas,
+            **chosen,
             seeds=options.seeds,
-            num_clients=options.clients,
-            num_rounds=options.rounds,
-            num_epochs=options.epochs,
-            batch_size=options.batch_size,
-            client_lr=options.client_lr,
-            mu=options.mu,
-            participation=options.participation,
             model=models.mlp(width, tuple(options.hidden)) if options.hidden else models.logistic_regression(width),
-            partition_kind=options.partition,
             partition_feature=options.partition_feature,
             baselines=options.baselines,
             progress=progress,
@@ -428,11 +419,12 @@ def _check_same_options(options: argparse.Namespace) -> None:
     devices.check_same("The options and versions", repr((shared, versions)).encode())
 
 
-def _check_same_rows(*tables) -> None:
+def _check_same_rows(train, test) -> None:
     """Raises ValueError if another process has read other rows."""
     from fedjax_fraud import devices
+    from fedjax_fraud.sweep import rows_digest
 
-    devices.check_same("The rows", *(values.tobytes() for table in tables for values in (table.features, table.labels)))
+    devices.check_same("The rows", rows_digest(train, test).encode())
 
 
 @contextlib.contextmanager

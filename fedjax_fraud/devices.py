@@ -41,10 +41,10 @@ def settings_mesh(devices: Sequence | None = None) -> Mesh:
 
 def replicate(tree, mesh: Mesh):
     """Every leaf (NumPy) on every device. CPU devices share the host's memory if it is aligned."""
-    return deal(jax.tree.map(aligned, tree), mesh, P())
+    return shard(jax.tree.map(aligned, tree), mesh, P())
 
 
-def deal(tree, mesh: Mesh, spec: P = P(AXIS)):  # noqa: B008 (it is immutable)
+def shard(tree, mesh: Mesh, spec: P = P(AXIS)):  # noqa: B008 (it is immutable)
     """Every leaf (NumPy) cut along its first axis, or as ``spec`` says, over all devices."""
     return _place(tree, NamedSharding(mesh, spec))
 
@@ -110,13 +110,10 @@ def join(coordinator: str | None, num_processes: int | None, process_id: int | N
         raise ValueError(f"The other processes cannot be reached: {error}") from None
 
 
-def check_same(what: str, *parts: bytes) -> None:
+def check_same(what: str, content: bytes) -> None:
     """Raises ValueError on every process if one of them was given something else than the first."""
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
     mesh = settings_mesh()
-    row = np.frombuffer(digest.digest(), np.uint32)[None]
+    row = np.frombuffer(hashlib.sha256(content).digest(), np.uint32)[None]
     shape, sharding = (mesh.devices.size, row.shape[1]), NamedSharding(mesh, P(AXIS))
     rows = to_host(jax.make_array_from_callback(shape, sharding, lambda index: row))
     differ = (rows != rows[0]).any(axis=1)

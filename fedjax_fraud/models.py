@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
@@ -105,14 +105,10 @@ def as_vector(model: Model) -> tuple[Model, Callable]:
 
     Returns: a ``Model`` whose params are ``[parameters]``, and ``unravel``: ``[parameters] -> params``.
     """
-    leaves, structure = jax.tree.flatten(jax.eval_shape(model.init, jax.random.key(0)))
-    sizes = [math.prod(leaf.shape) for leaf in leaves]
-
-    def unravel(vector):
-        parts = zip(jax.lax.split(vector, sizes), leaves, strict=True)
-        return jax.tree.unflatten(structure, [part.reshape(leaf.shape) for part, leaf in parts])
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    _, unravel = ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
 
     def init(key):
-        return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(model.init(key))])
+        return ravel_pytree(model.init(key))[0]
 
     return Model(init, lambda vector, x: model.apply(unravel(vector), x), model.description), unravel

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from fedjax_fraud import dealing, packing
-from fedjax_fraud.devices import AXIS, deal, taking_host_arrays, to_host
+from fedjax_fraud.devices import AXIS, shard, taking_host_arrays, to_host
 from fedjax_fraud.local import Objective, TrainingData
 from fedjax_fraud.score import TestSet
 from fedjax_fraud.simulate import History, Program, RoundPlan, Settings, init_settings, run_rounds
@@ -147,7 +147,7 @@ def lower_pool(pool: Pool, data: TrainingData, test_features, num_rounds: int, m
         fn = functools.partial(fn, pool.program)
         return jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
-    settings, params = deal((pool.settings, pool.params), mesh, split)
+    settings, params = shard((pool.settings, pool.params), mesh, split)
     lowered_start = jax.jit(over_devices(init_settings, (split, split), of_state)).lower(settings, params)
     state = _with_sharding(lowered_start.out_info, of_state, mesh)
     in_specs = (split, same, same, of_state, RoundPlan(same, same, by_setting))

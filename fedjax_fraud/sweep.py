@@ -115,7 +115,7 @@ def sweep(
     seeds = list(seeds)
     client_lr, mu, num_epochs = grids.as_list(client_lr), grids.as_list(mu), grids.as_list(num_epochs)
     algorithms, alphas = grids.as_list(algorithms), grids.as_list(alphas)
-    check_options(
+    options = dict(
         algorithms=algorithms,
         alphas=alphas,
         seeds=seeds,
@@ -128,6 +128,7 @@ def sweep(
         participation=participation,
         partition_kind=partition_kind,
     )
+    check_options(**options)
     for name, value in (("num_lanes", num_lanes), ("chunk_length", chunk_length)):
         if value is not None:
             checks.check_count(name, value)
@@ -167,7 +168,7 @@ def sweep(
     outcomes = _run(parts, compiled, data, test_features, num_rounds, progress)
     timings["run_seconds"] = sum(outcome.run_seconds for outcome in outcomes)
     outcomes, alone = _part_outcomes(parts, outcomes)
-    params = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(outcome.params for outcome in outcomes))
+    params = np.concatenate([outcome.params for outcome in outcomes])
     progress("banks", 0, 1)
     score_began = time.perf_counter()
     rounds, bank_scores = _tables(parts, outcomes, alone, score_banks, params, grid, model, num_rounds, train, test)
@@ -175,24 +176,15 @@ def sweep(
     timings["table_seconds"] = time.perf_counter() - score_began
     timings["total_seconds"] = time.perf_counter() - began
 
-    config = dict(
-        algorithms=algorithms,
+    config = options | dict(
         alphas=alphas if partition_kind in grids.SKEWED else [],
-        seeds=list(seeds),
         num_clients=len(next(iter(grid.owners.values())).train.count),
-        num_rounds=num_rounds,
-        num_epochs=num_epochs,
-        batch_size=batch_size,
-        client_lr=client_lr,
-        mu=mu,
-        participation=participation,
-        partition_kind=partition_kind,
         partition_feature=partition_feature if partition_kind == "feature" else None,
         baselines=baselines,
     )
     manifest = dict(
         config=config,
-        data=describe_split(train, test) | dict(source=train.source, sha256=_sha256(train, test)),
+        data=describe_split(train, test) | dict(source=train.source, sha256=rows_digest(train, test)),
         model=dict(description=model.description, num_params=frames.model_size(model)[0]),
         versions=_versions(),
         devices=[str(device) for device in mesh.devices.flat],
@@ -252,12 +244,11 @@ def _check_rows(train: Transactions, test: Transactions) -> None:
 
 
 def _start_params(model: Model, seeds: Sequence[int]) -> dict:
-    """seed -> the first global model, the same for every algorithm."""
+    """seed -> the first global model ``[parameters]``, the same for every algorithm."""
     # It runs once: optimising it would take longer than running it.
     options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
     start = jax.jit(jax.vmap(lambda seed: model.init(jax.random.key(seed))), compiler_options=options)
-    stacked = jax.tree.map(np.asarray, start(np.array(seeds, np.uint32)))
-    return {seed: jax.tree.map(lambda leaf, i=i: leaf[i], stacked) for i, seed in enumerate(seeds)}
+    return dict(zip(seeds, np.asarray(start(np.array(seeds, np.uint32))), strict=True))
 
 
 def _make_parts(
@@ -280,8 +271,8 @@ def _make_parts(
 
     def make(build, group, alone, num_clients):
         settings = _settings(grid, group + alone, num_clients, num_train=num_train, participation=participation)
-        first = (start[federation.seed] for federation in group + alone)
-        params = jax.tree.map(lambda *leaves: np.stack(leaves), *first)
+        first = [start[federation.seed] for federation in group + alone]
+        params = np.stack(first)
         every_round = np.arange(len(group + alone)) < len(group)
         made = pool.make_pool(build, objective, settings, params, test_set, mesh, every_round, **packed)
         return Part(made, group, alone)
@@ -414,7 +405,7 @@ def _tables(parts, outcomes, alone, score_banks, params, grid, model, num_rounds
 # ---- record -----------------------------------------------------------------------------------------------------
 
 
-def _sha256(train: Transactions, test: Transactions) -> str:
+def rows_digest(train: Transactions, test: Transactions) -> str:
     """A digest of all features and labels, as trained and scored on."""
     digest = hashlib.sha256()
     for rows in (train, test):

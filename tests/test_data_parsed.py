@@ -225,7 +225,7 @@ def test_small_files_are_not_kept(source, cache, monkeypatch):
     assert not cache.exists()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="permissions of another kind")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no POSIX file modes")
 def test_what_is_kept_is_for_its_user_alone(source, cache):
     load_paysim(source, cache=cache)
     assert cache.stat().st_mode & 0o077 == 0

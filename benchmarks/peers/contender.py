@@ -5,13 +5,13 @@ import json
 import multiprocessing
 import pathlib
 import resource
-import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
 
 import numpy as np
 
+from benchmarks import workload
 from benchmarks.peers import BEGAN, rounds, work
 from benchmarks.peers.work import SCORES, Case, Inputs, Setting
 
@@ -46,6 +46,16 @@ def chosen_case(arguments: argparse.Namespace) -> Case:
     case = work.CASES[arguments.case]
     num_rounds = arguments.num_rounds or case.num_rounds
     return case._replace(num_rounds=num_rounds, seeds=case.seeds[: arguments.num_seeds])
+
+
+def the_fedavg_setting(arguments: argparse.Namespace, case: Case) -> Setting:
+    """The only setting of a case, for contenders that run one FedAvg federation.
+
+    Raises: ValueError for any other case.
+    """
+    if len(case.settings) != 1 or case.settings[0].algorithm != "fedavg":
+        raise ValueError(f"`--case` must be one FedAvg setting, got {arguments.case}. Try k10-fedavg.")
+    return case.settings[0]
 
 
 # ---- two processes ----------------------------------------------------------------------------------------------
@@ -113,12 +123,6 @@ def run_loop(description: str, make_trainer: Callable[[Inputs], rounds.Trainer],
 # ---- the record -------------------------------------------------------------------------------------------------
 
 
-def peak_mib() -> float:
-    """The largest resident size of this process or of a child that has ended."""
-    usage = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return max(usage) / (1024 if sys.platform.startswith("linux") else 1024**2)
-
-
 def write_record(
     arguments: argparse.Namespace,
     case: Case,
@@ -138,7 +142,7 @@ def write_record(
         num_rounds=case.num_rounds,
         seconds=clock.seconds,
         rows_trained=work.NUM_TRAIN * case.num_rounds * len(scores),
-        peak_mib=peak_mib(),
+        peak_mib=max(map(workload.peak_mib, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))),
         versions={name: metadata.version(name) for name in packages},
         final=scores,
         **more,

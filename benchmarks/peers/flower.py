@@ -30,9 +30,7 @@ def main() -> None:
     clock = contender.Clock()
     clock.lap("import")
     case = contender.chosen_case(arguments)
-    (setting,) = case.settings
-    if setting.algorithm != "fedavg":
-        raise ValueError(f"`--case` must be one FedAvg setting, got {arguments.case}. Try k10-fedavg.")
+    setting = contender.the_fedavg_setting(arguments, case)
     inputs = read_inputs(arguments.inputs, case)
     trainer = NumpyTrainer(inputs)
     runner = Runner(trainer, inputs, case.num_rounds)

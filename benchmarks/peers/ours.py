@@ -8,23 +8,13 @@ A first process with an empty compilation cache is a cold start, the next with t
 ``vmap`` over padded clients does.
 """
 
-import os
-
 import jax
 import numpy as np
 
 import fedjax_fraud
 from benchmarks.peers import contender
 from benchmarks.peers.work import BATCH_SIZE, CLIENT_LR, HIDDEN, MU, NUM_FEATURES, SCORES, Case, Inputs, read_inputs
-
-
-def use_cache() -> None:
-    """Sees to it that ``FEDJAX_FRAUD_CACHE`` holds for everything compiled, however short."""
-    folder = os.environ.get("FEDJAX_FRAUD_CACHE")
-    if folder and not jax.config.jax_compilation_cache_dir:
-        jax.config.update("jax_compilation_cache_dir", folder)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+from fedjax_fraud import devices
 
 
 def padded_form(case: Case, inputs: Inputs, num_devices: int) -> dict:
@@ -44,8 +34,7 @@ def main() -> None:
     parser = contender.options(__doc__)
     parser.add_argument("--form", choices=("packed", "padded"), default="packed")
     arguments = parser.parse_args()
-    jax.config.update("jax_num_cpu_devices", os.cpu_count())
-    use_cache()
+    devices.use_all_cores()
     clock = contender.Clock()
     clock.lap("import")
     case = contender.chosen_case(arguments)

@@ -84,9 +84,7 @@ def main() -> None:
     clock = contender.Clock()
     clock.lap("import")
     case = contender.chosen_case(arguments)
-    (setting,) = case.settings
-    if setting.algorithm != "fedavg":
-        raise ValueError(f"`--case` must be one FedAvg setting, got {arguments.case}. Try k10-fedavg.")
+    setting = contender.the_fedavg_setting(arguments, case)
     torch.set_num_threads(1)
     inputs = read_inputs(arguments.inputs, case)
     module = Perceptron(inputs.start[setting.seed])

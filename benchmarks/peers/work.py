@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-NUM_TRAIN, NUM_TEST, NUM_FEATURES = 60_000, 20_000, 16
+from benchmarks import workload
+from benchmarks.workload import NUM_FEATURES
+
+NUM_TRAIN, NUM_TEST = 60_000, 20_000
 HIDDEN = (64, 32)
 BATCH_SIZE, CLIENT_LR, MU = 64, 0.05, 0.01
 ALGORITHMS = ("fedavg", "fedprox", "scaffold")
@@ -72,23 +75,13 @@ class Inputs(NamedTuple):
     start: dict[int, list[tuple[np.ndarray, np.ndarray]]]
 
 
-def make_data() -> tuple[np.ndarray, np.ndarray]:
-    """Features and labels of the training rows, then the test rows: a logistic model with 1 % positives."""
-    rng = np.random.default_rng(0)
-    weights = rng.normal(size=NUM_FEATURES)
-    features = rng.normal(size=(NUM_TRAIN + NUM_TEST, NUM_FEATURES))
-    logits = features @ (1.75 * weights / np.linalg.norm(weights)) - 6
-    labels = rng.random(len(logits)) < 1 / (1 + np.exp(-logits))
-    return features.astype(np.float32), labels.astype(np.int32)
-
-
 def write_inputs(path: pathlib.Path) -> None:
     """Data, and the partitions and first models that the package makes for these seeds."""
     import jax
 
     from fedjax_fraud import models, partition
 
-    features, labels = make_data()
+    features, labels = workload.make_arrays(NUM_TRAIN + NUM_TEST)
     arrays = dict(features=features, labels=labels)
     for case in CASES.values():
         for alpha in case.alphas:
