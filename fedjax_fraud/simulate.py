@@ -300,9 +300,10 @@ def finish_setting(program: Program, hyper, state: FedState, local: LocalState, 
 def client_drift(params, local_params, counts: Bool[Array, " clients"], axis: str | None) -> tuple[Array, Array, Array]:
     """Mean and largest norm of the client changes, and the mean norm of their deviation from their mean."""
     delta = jax.tree.map(lambda w_k, w_t: w_k - w_t[None], local_params, params)
-    mean = aggregate.weighted_mean(delta, jnp.ones(counts.shape), counts, axis)
-    deviation = jax.tree.map(lambda d, m: d - m[None], delta, mean)
+    delta = aggregate.where_clients(counts, delta, jax.tree.map(jnp.zeros_like, delta))
     num_counted = aggregate.total(counts, axis)
+    mean = jax.tree.map(lambda d: aggregate.total(d, axis) / jnp.maximum(num_counted, 1), delta)
+    deviation = jax.tree.map(lambda d, m: d - m[None], delta, mean)
 
     def norms(tree):
         squares = [jnp.sum(leaf**2, axis=tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(tree)]
