@@ -83,14 +83,17 @@ class LocalWork(NamedTuple):
       params: the local model after the client's last step.
       num_steps: int, the optimiser steps that the client really took.
       num_examples: int, the rows that the client holds (n_k).
-      server_gradient: the mean gradient at the *global* model over the rows that the client visited, or None
-        unless the algorithm sets ``needs_server_gradient``.
+      server_gradient, server_loss: the mean gradient and the mean loss at the *global* model over the rows that the
+        client visited, or None unless the algorithm sets ``needs_server_gradient``.
+      personal: the client's own model after its last step, or None unless the algorithm has ``correct_personal``.
     """
 
     params: Any
     num_steps: Any
     num_examples: Any
     server_gradient: Any = None
+    server_loss: Any = None
+    personal: Any = None
 
 
 class ClientResult(NamedTuple):
@@ -128,6 +131,11 @@ class FedAlgorithm(NamedTuple):
       client_opt: the optax transformation of the local steps, started afresh in every round.
       cost: what a participating client receives and sends.
       needs_server_gradient: whether ``LocalWork.server_gradient`` is wanted (it costs a second gradient a step).
+      correct_personal: None, or ``(grads, personal, server, client) -> grads`` for an algorithm that also trains a
+        model of each client's own: the client state then has a field ``personal``, from which the round starts, and
+        every local step also steps the personal model, on the same batch (a second gradient a step).
+      invariant: None, or ``(server, client_mean) -> difference``, a pytree that is zero after every round, where
+        ``client_mean`` is the mean client state over all clients with rows. The engine records its size.
     """
 
     init: Callable
@@ -137,3 +145,5 @@ class FedAlgorithm(NamedTuple):
     client_opt: optax.GradientTransformation
     cost: CommunicationCost
     needs_server_gradient: bool = False
+    correct_personal: Callable | None = None
+    invariant: Callable | None = None
