@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 
 def spread(values: Array, like: Array) -> Array:
@@ -19,6 +19,12 @@ def all_finite(tree: PyTree) -> Bool[Array, " clients"]:
     """For each client, whether every number of its leaves ``[clients, ...]`` is finite."""
     flags = [jnp.all(jnp.isfinite(leaf), axis=tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(tree)]
     return jnp.all(jnp.stack(flags), axis=0)
+
+
+def norms(tree: PyTree) -> Float[Array, " clients"]:
+    """For each client, the Euclidean norm over its leaves ``[clients, ...]``."""
+    squares = [jnp.sum(leaf**2, axis=tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(tree)]
+    return jnp.sqrt(sum(squares))
 
 
 def total(values: Array, axis_name: str | None) -> Array:

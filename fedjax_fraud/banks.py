@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from fedjax_fraud import partition, score
 from fedjax_fraud.devices import AXIS, replicate, taking_host_arrays, to_host
-from fedjax_fraud.grid import CENTRALISED, Federation, Grid
+from fedjax_fraud.grid import CENTRALISED, Federation, Grid, federation_keys
 from fedjax_fraud.types import Model, Transactions
 
 
@@ -121,7 +121,7 @@ def bank_table(
 ) -> pd.DataFrame:
     """One row per job and bank: sizes, and scores (NaN where the bank's test rows have one class)."""
     sizes = {key: _sizes(owners, train, test) for key, owners in grid.owners.items()}
-    keys = pd.DataFrame(jobs.federations).drop(columns="bank")
+    keys = federation_keys(jobs.federations).drop(columns="bank")
     keys.insert(0, "setting", first_setting + jobs.model_index)
     table = keys.loc[keys.index.repeat(jobs.num_banks)].reset_index(drop=True)
     # A NaN alpha is a key only as the very object that the grid holds, so look federations up by their own alpha.

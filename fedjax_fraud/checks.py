@@ -12,7 +12,7 @@ from fedjax_fraud.types import Partition
 LARGEST = float(np.finfo(np.float32).max)
 
 
-def check_choice(name: str, values: Sequence, known: Sequence[str]) -> None:
+def check_choice(name: str, values: Sequence, known: Sequence) -> None:
     """Raises ValueError for a name that is not known, an empty list, or one given twice."""
     for value in values:
         if value not in known:
@@ -53,8 +53,8 @@ def check_seed(seed: Any) -> None:
         raise ValueError(f"`seed` must be an integer in [0, 2**32), got {seed!r}. Pass a small number, for example 0.")
 
 
-def check_rows(name: str, features: np.ndarray, labels: np.ndarray) -> None:
-    """Raises ValueError unless the table is rectangular, finite and labelled 0 or 1."""
+def check_rows(name: str, features: np.ndarray, labels: np.ndarray, *, binary: bool = True) -> None:
+    """Raises ValueError unless the table is rectangular, finite and, if ``binary``, labelled 0 or 1."""
     if features.ndim != 2 or labels.shape != features.shape[:1]:
         raise ValueError(
             f"`{name}` must hold features [samples, features] and labels [samples], got shapes {features.shape} and "
@@ -69,7 +69,10 @@ def check_rows(name: str, features: np.ndarray, labels: np.ndarray) -> None:
             f"`{name}.features` must be finite in float32, got NaN or infinity in {bad.size} rows "
             f"(first: row {bad[0]}). Fill or drop them."
         )
-    if not np.isin(labels, (0, 1)).all():
+    if not binary:
+        if not np.isfinite(labels).all():
+            raise ValueError(f"`{name}.labels` must be finite, got NaN or infinity. Fill or drop those rows.")
+    elif not np.isin(labels, (0, 1)).all():
         wrong = labels[~np.isin(labels, (0, 1))][0].item()
         raise ValueError(f"`{name}.labels` must be 0 or 1, got {wrong!r}. Map the label to 1 = fraud, 0 = genuine.")
 
@@ -116,9 +119,43 @@ def check_work(work: np.ndarray, shape: tuple[int, ...]) -> None:
         )
 
 
+def check_available(available: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Raises ValueError unless ``available`` says yes or no for each round and client."""
+    if available.shape != shape or not np.isin(available, (0, 1)).all():
+        got = f"shape {available.shape}" if available.shape != shape else "values other than 0 and 1"
+        raise ValueError(
+            f"`available` must be an array of shape {shape}, rounds by clients, of True and False, got {got}. "
+            "Give each round and client one value."
+        )
+
+
+def check_clock(name: str, seconds: Any, num_clients: int) -> None:
+    """Raises ValueError unless ``seconds`` is one number of at least 0, or one for each client."""
+    values = np.asarray(seconds)
+    if values.shape not in ((), (num_clients,)):
+        raise ValueError(
+            f"`{name}` must be a number or one for each of the {num_clients} clients, got shape {values.shape}. "
+            "Pass one value for all, or a list of that length."
+        )
+    if values.dtype.kind not in "iuf" or not (np.isfinite(values) & (values >= 0)).all():
+        raise ValueError(f"`{name}` must be finite and at least 0, got {seconds!r}. It counts simulated time.")
+
+
 def check_participation(participation: float) -> None:
     """Raises ValueError unless ``participation`` is in (0, 1]."""
     if isinstance(participation, bool | str) or not 0 < participation <= 1:
         raise ValueError(
             f"`participation` must be in (0, 1], got {participation!r}. It is the share of clients a round."
         )
+
+
+def check_share(name: str, value: Any) -> None:
+    """Raises ValueError unless ``value`` is a number in [0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value <= 1:
+        raise ValueError(f"`{name}` must be a number in [0, 1], got {value!r}. It is a share or a probability.")
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Raises ValueError unless ``value`` is a number above 0; infinity will do."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not value > 0:
+        raise ValueError(f"`{name}` must be a number above 0, got {value!r}. Infinity means no limit.")

@@ -16,6 +16,8 @@ import tomllib
 import traceback
 from collections.abc import Iterator, Sequence
 
+from fedjax_fraud import conditions
+
 PROGRAM = "fedjax-fraud"
 USAGE_ERROR, INTERRUPTED = 2, 130
 OPTION_OF = {
@@ -25,6 +27,17 @@ OPTION_OF = {
     "`num_rows`": "--rows",
     "`batch_size`": "--batch-size",
     "`client_lr`": "--client-lr",
+    "`server_lr`": "--server-lr",
+    "`client_optimizer`": "--client-optimizer",
+    "`straggler_work`": "--straggler-work",
+    "`drop_before`": "--drop-before",
+    "`drop_after`": "--drop-after",
+    "`fault_rate`": "--fault-rate",
+    "`max_update_norm`": "--max-update-norm",
+    "`available`": "--availability",
+    "`step_seconds`": "--step-seconds",
+    "`bytes_per_second`": "--bytes-per-second",
+    "`latency_seconds`": "--latency-seconds",
     "`partition_kind`": "--partition",
     "`partition_feature`": "--partition-feature",
     "`test_fraction`": "--test-fraction",
@@ -86,6 +99,46 @@ def _add_partition_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--partition-feature", default="amount", metavar="NAME", help="for feature: amount, hour, type")
 
 
+def _add_condition_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("conditions", "What goes wrong. Several values are crossed.")
+    ideal = conditions.IDEAL
+
+    def add(option: str, default, metavar: str, text: str, kind=_number, nargs="+"):
+        group.add_argument(option, type=kind, nargs=nargs, default=default, metavar=metavar, help=text)
+
+    add("--participation", [ideal.participation], "X", "share of the banks that are asked in a round")
+    add("--cohort", [ideal.cohort], "HOW", "uniform, by_size, or independent coins", str)
+    add("--stragglers", [ideal.stragglers], "X", "share of the cohort that is slow")
+    add(
+        "--straggler-work", list(ideal.straggler_work), "X", "least and largest share of its work it gets done", nargs=2
+    )
+    add("--policy", [ideal.policy], "HOW", "who is late: wait, partial (take what there is), drop", str)
+    add("--deadline", [ideal.deadline], "S", "seconds of a round; default each bank's own nominal time")
+    add("--drop-before", [ideal.drop_before], "P", "probability of a bank to be gone before it starts")
+    add("--drop-after", [ideal.drop_after], "P", "probability to be gone after training")
+    add("--fault", [ideal.fault], "KIND", "nan, inf, huge, stale, duplicate or none", str)
+    add("--fault-rate", [ideal.fault_rate], "P", "probability of an update to be faulty")
+    add("--max-update-norm", None, "X", "reject larger updates; default 10000 with faults, else none", nargs=None)
+    group.add_argument("--availability", metavar="FILE", help="CSV of 0 and 1: a line for each round, a column a bank")
+
+
+def _add_clock_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("simulated clock", "One value, or one for each bank.")
+    group.add_argument("--step-seconds", type=_number, nargs="+", default=[0.001], metavar="S", help="of a local step")
+    group.add_argument(
+        "--bytes-per-second", type=_number, nargs="+", default=[12.5e6], metavar="X", help="of a bank's line, each way"
+    )
+    group.add_argument(
+        "--latency-seconds", type=_number, nargs="+", default=[0.05], metavar="S", help="of a round, beside these"
+    )
+    group.add_argument(
+        "--diagnostics",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="measure gradient dissimilarity and inexactness too",
+    )
+
+
 def _add_process_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("several processes", "One command on each of them; see docs/distributed.md.")
     group.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 waits for the others")
@@ -116,12 +169,19 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--epochs", type=_integer, nargs="+", default=[1], metavar="N", help="local epochs a round")
     group.add_argument("--batch-size", type=_integer, default=64, metavar="N", help="rows of a local batch")
     group.add_argument("--client-lr", type=_number, nargs="+", default=[0.1], metavar="X", help="local learning rate")
-    group.add_argument("--mu", type=_number, nargs="+", default=[0.01], metavar="X", help="FedProx's proximal strength")
-    group.add_argument("--participation", type=_number, default=1.0, metavar="X", help="share of banks in a round")
+    group.add_argument(
+        "--mu", type=_number, nargs="+", default=[0.01], metavar="X", help="pull of FedProx, FedDyn, Ditto"
+    )
+    group.add_argument(
+        "--server-lr", type=_number, nargs="+", metavar="X", help="of FedAvgM, FedAdagrad, FedAdam, FedYogi"
+    )
+    group.add_argument("--client-optimizer", default="sgd", metavar="NAME", help="sgd, momentum or adam")
     group.add_argument("--hidden", type=_integer, nargs="*", default=[64, 32], metavar="N", help="none: logistic")
     group.add_argument(
         "--baselines", action=argparse.BooleanOptionalAction, default=True, help="banks alone, and all rows pooled"
     )
+    _add_condition_options(sweep)
+    _add_clock_options(sweep)
     _add_process_options(sweep)
     _add_output_options(sweep)
     sweep.set_defaults(run=_sweep)
@@ -244,7 +304,8 @@ def _sweep(options: argparse.Namespace) -> None:
 
 def _run_sweep(options: argparse.Namespace, is_first: bool):
     """The library's sweep with these options; shows how far it is."""
-    from fedjax_fraud import checks, models
+    from fedjax_fraud import checks, models, parts
+    from fedjax_fraud.grid import CONDITION_KEYS
     from fedjax_fraud.sweep import check_options, sweep
 
     checks.check_count("seeds", options.seeds)
@@ -257,10 +318,16 @@ def _run_sweep(options: argparse.Namespace, is_first: bool):
         batch_size=options.batch_size,
         client_lr=options.client_lr,
         mu=options.mu,
-        participation=options.participation,
+        server_lr=options.server_lr,
+        client_optimizer=options.client_optimizer,
+        **{name: getattr(options, name) for name in CONDITION_KEYS},
+        straggler_work=tuple(options.straggler_work),
+        max_update_norm=options.max_update_norm,
         partition_kind=options.partition,
     )
     check_options(**chosen, seeds=list(range(options.seeds)))
+    clock = {name: _one_or_each(getattr(options, name)) for name in parts.Speeds._fields}
+    available = _read_availability(options.availability)
     if _is_distributed(options):
         _check_same_options(options)
     train, test = _load(options)
@@ -272,7 +339,10 @@ def _run_sweep(options: argparse.Namespace, is_first: bool):
             train,
             test,
             **chosen,
+            **clock,
             seeds=options.seeds,
+            available=available,
+            diagnostics=options.diagnostics,
             model=models.mlp(width, tuple(options.hidden)) if options.hidden else models.logistic_regression(width),
             partition_feature=options.partition_feature,
             baselines=options.baselines,
@@ -281,6 +351,25 @@ def _run_sweep(options: argparse.Namespace, is_first: bool):
     shown = ("features", "label", "silo", "time", "drop", "split", "test_fraction", "data_seed", "hidden")
     result.manifest["config"] |= {name: getattr(options, name) for name in shown}
     return result
+
+
+def _one_or_each(values: Sequence[float]):
+    """One value for all banks, or the list with one for each."""
+    return values[0] if len(values) == 1 else values
+
+
+def _read_availability(path: str | None):
+    """The table of rounds and banks, or None."""
+    if path is None:
+        return None
+    import numpy as np
+
+    if not pathlib.Path(path).is_file():
+        raise FileNotFoundError(f"`--availability` must name a file, got {path!r}. Check the name and the folder.")
+    try:
+        return np.loadtxt(path, delimiter=",", ndmin=2)
+    except ValueError as error:
+        raise ValueError(f"`--availability` {path} is not a table of numbers: {error}. Write 0 and 1 only.") from None
 
 
 def _write_sweep(result, out: pathlib.Path, began: float) -> None:
@@ -422,7 +511,7 @@ def _check_same_options(options: argparse.Namespace) -> None:
 def _check_same_rows(train, test) -> None:
     """Raises ValueError if another process has read other rows."""
     from fedjax_fraud import devices
-    from fedjax_fraud.sweep import rows_digest
+    from fedjax_fraud.record import rows_digest
 
     devices.check_same("The rows", rows_digest(train, test).encode())
 

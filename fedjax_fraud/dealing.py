@@ -9,7 +9,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fedjax_fraud.simulate import Settings
+from fedjax_fraud.conditions import Clock
+from fedjax_fraud.program import Settings
 
 MIN_GAIN = 1.2  # how much less the busiest device must have to do for clients to be dealt instead of settings
 
@@ -111,6 +112,10 @@ def _place_clients(settings: Settings, place: np.ndarray, num_devices: int) -> S
         np.put_along_axis(result, column, values, axis=1)
         return result
 
+    clock = settings.clock
     return settings._replace(
-        start=moved(settings.start, 0), count=moved(settings.count, 0), client_id=moved(settings.client_id, -1)
+        start=moved(settings.start, 0),
+        count=moved(settings.count, 0),
+        client_id=moved(settings.client_id, -1),
+        clock=None if clock is None else Clock(*(moved(seconds, 0) for seconds in clock)),
     )

@@ -8,13 +8,14 @@ import pandas as pd
 
 from fedjax_fraud import partition
 from fedjax_fraud.algorithms import ALGORITHMS
-from fedjax_fraud.grid import CENTRALISED, Federation, Grid
-from fedjax_fraud.simulate import History
+from fedjax_fraud.grid import CENTRALISED, Federation, Grid, federation_keys
+from fedjax_fraud.program import History
 from fedjax_fraud.types import CommunicationCost, Model, Transactions
 
 DIVERGED_LOSS_RATIO = 3.0
 NO_COST = CommunicationCost(0, 0)
-KEYS = [name for name in Federation._fields if name != "bank"]
+KEYS = [name for name in federation_keys([]).columns if name != "bank"]
+SUMMED = ["num_started", "num_participants", "num_rejected", "num_faulty", "num_silent", "num_steps", "num_rows"]
 
 
 def model_size(model: Model) -> tuple[int, int]:
@@ -39,17 +40,17 @@ def round_table(
 ) -> pd.DataFrame:
     """One row per setting and round. The centralised runs, which know no alpha, are repeated for each alpha."""
     num = len(federations)
-    keys = pd.DataFrame(federations, columns=Federation._fields)[KEYS]
+    keys = federation_keys(federations)[KEYS]
     keys.insert(0, "setting", first_setting + np.arange(num))
     keys["diverged"] = has_diverged(history.log_loss) | all_rejected(history)
     costs = [ALGORITHMS[f.algorithm].cost if f.algorithm in ALGORITHMS else NO_COST for f in federations]
     table = keys.loc[keys.index.repeat(num_rounds)].reset_index(drop=True)
     table["round"] = np.tile(np.arange(1, num_rounds + 1), num)
-    for name, values in history._asdict().items():
+    for name, values in _measured(history).items():
         table[name] = values[1:].T.ravel()
-    sent = table.num_participants.to_numpy(np.int64) * model_bytes
-    table["bytes_down"] = sent * np.repeat([cost.down for cost in costs], num_rounds)
-    table["bytes_up"] = sent * np.repeat([cost.up for cost in costs], num_rounds)
+    for side, num in (("down", table.num_started), ("up", table.num_participants)):
+        vectors = np.repeat([getattr(cost, side) for cost in costs], num_rounds)
+        table[f"bytes_{side}"] = num.to_numpy(np.int64) * model_bytes * vectors
     shared = table.algorithm == CENTRALISED
     alphas = dict.fromkeys(alpha for alpha, _ in grid.owners)
     return pd.concat([table[~shared], *(table[shared].assign(alpha=a) for a in alphas)], ignore_index=True)
@@ -57,23 +58,22 @@ def round_table(
 
 def local_table(federations: list[Federation], history: History, num_rounds: int, first_setting: int) -> pd.DataFrame:
     """Banks alone, last round: the mean over banks with rows of their own models' scores on the pooled test rows."""
-    table = pd.DataFrame(federations, columns=Federation._fields)
-    for name, values in history._asdict().items():
+    table = federation_keys(federations)
+    for name, values in _measured(history).items():
         table[name] = values[-1]
     table["diverged"] = has_diverged(history.log_loss) | all_rejected(history)
     groups = table[table.num_rows > 0].groupby(KEYS, dropna=False, sort=False)
     means = groups[["log_loss", "average_precision", "roc_auc"]].mean()
-    sums = groups[["num_participants", "num_rejected", "num_steps", "num_rows"]].sum()
+    sums = groups[SUMMED].sum()
     result = means.join(sums).assign(diverged=groups["diverged"].all()).reset_index()
-    missing = dict(delta_norm_mean=np.nan, delta_norm_max=np.nan, drift=np.nan)
-    return result.assign(
-        setting=first_setting + np.arange(len(result)),
-        round=num_rounds,
-        skipped=False,
-        bytes_down=0,
-        bytes_up=0,
-        **missing,
-    )
+    known = dict(round=num_rounds, skipped=False, bytes_down=0, bytes_up=0)
+    unknown = dict.fromkeys(set(_measured(history)) - {*result.columns, *known}, np.nan)
+    return result.assign(setting=first_setting + np.arange(len(result)), **known, **unknown)
+
+
+def _measured(history: History) -> dict[str, np.ndarray]:
+    """The columns of a history."""
+    return {name: values for name, values in history._asdict().items() if name != "extra"}
 
 
 def partition_table(grid: Grid, train: Transactions) -> pd.DataFrame:

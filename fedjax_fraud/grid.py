@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fedjax_fraud import partition
 from fedjax_fraud.algorithms import ALGORITHMS
+from fedjax_fraud.conditions import IDEAL, Conditions
 from fedjax_fraud.types import Partition, Transactions
+
+CONDITION_KEYS = (
+    *("participation", "cohort", "stragglers", "policy", "deadline"),
+    *("drop_before", "drop_after", "fault", "fault_rate"),
+)
+"""The conditions that a sweep may cross, in the order of the tables' columns."""
 
 PARTITIONS = ("labels", "feature", "quantity", "iid", "natural")
 SKEWED = ("labels", "feature", "quantity")
@@ -17,7 +25,7 @@ CENTRALISED, LOCAL_ONLY = "centralised", "local_only"
 
 
 class Federation(NamedTuple):
-    """One setting. ``alpha`` is NaN where the partition has none, ``mu`` where the algorithm has none.
+    """One setting. ``alpha`` is NaN where the partition has none, ``mu`` or ``server_lr`` where the algorithm has none.
 
     ``bank`` is the only client of a local-only federation, -1 for all clients.
     """
@@ -29,6 +37,8 @@ class Federation(NamedTuple):
     mu: float
     num_epochs: int
     bank: int = -1
+    server_lr: float = math.nan
+    conditions: Conditions = IDEAL
 
 
 class Owners(NamedTuple):
@@ -103,6 +113,32 @@ def feature_values(transactions: Transactions, feature: str) -> np.ndarray:
     )
 
 
+def cross_conditions(straggler_work: tuple[float, float], max_update_norm: float | None, **crossed) -> list[Conditions]:
+    """Every combination of the conditions in ``crossed``, name -> values, each once.
+
+    Without anybody late the policy makes no difference, and without a fault its rate does not: such combinations are
+    one, with 'wait' and with 'none'.
+    """
+    fixed = Conditions(straggler_work=tuple(straggler_work), max_update_norm=max_update_norm)
+    found = []
+    for values in itertools.product(*crossed.values()):
+        one = fixed._replace(**dict(zip(crossed, values, strict=True)))
+        if one.stragglers == 0 and one.deadline == math.inf:
+            one = one._replace(policy="wait")
+        if one.fault == "none" or one.fault_rate == 0:
+            one = one._replace(fault="none", fault_rate=0.0)
+        found.append(one)
+    return list(dict.fromkeys(found))
+
+
+def federation_keys(federations: Sequence[Federation]) -> pd.DataFrame:
+    """What tells federations apart, one row each, conditions spread over columns of their own."""
+    table = pd.DataFrame([federation._asdict() for federation in federations], columns=Federation._fields)
+    spread = [{name: getattr(one.conditions, name) for name in CONDITION_KEYS} for one in federations]
+    spread = pd.DataFrame(spread, columns=CONDITION_KEYS, index=table.index)
+    return pd.concat([table.drop(columns="conditions"), spread], axis=1)
+
+
 def make_grid(
     train: Transactions,
     test: Transactions,
@@ -117,8 +153,13 @@ def make_grid(
     partition_kind: str,
     partition_feature: str,
     baselines: bool,
+    server_lrs: Sequence[float] | None = None,
+    conditions: Sequence[Conditions] = (IDEAL,),
 ) -> Grid:
-    """Crosses what is compared; a hyperparameter is crossed only with the algorithms that have it."""
+    """Crosses what is compared; a hyperparameter is crossed only with the algorithms that have it.
+
+    ``server_lrs``: None = each algorithm's own. Baselines know no conditions: nobody waits for anybody.
+    """
     if partition_kind not in SKEWED:
         alphas = [math.nan]
     for name, rows in (("train", train), ("test", test)):
@@ -138,9 +179,11 @@ def make_grid(
     }
     rates = list(itertools.product(client_lrs, num_epochs))
     federations = [
-        Federation(algorithm, alpha, seed, client_lr, mu, epochs)
+        Federation(algorithm, alpha, seed, client_lr, mu, epochs, server_lr=server_lr, conditions=one)
         for algorithm in algorithms
         for mu in (mus if "mu" in ALGORITHMS[algorithm].tuned else [math.nan])
+        for server_lr in _server_lrs(algorithm, server_lrs)
+        for one in conditions
         for (alpha, seed), (client_lr, epochs) in itertools.product(owners, rates)
     ]
     centralised, local_only = [], []
@@ -155,3 +198,11 @@ def make_grid(
             for (alpha, seed), (client_lr, epochs), bank in itertools.product(owners, rates, banks)
         ]
     return Grid(federations, centralised, local_only, owners)
+
+
+def _server_lrs(algorithm: str, given: Sequence[float] | None) -> Sequence[float]:
+    """The server rates of an algorithm: NaN if it has none, its own if none are given."""
+    entry = ALGORITHMS[algorithm]
+    if "server_lr" not in entry.tuned:
+        return [math.nan]
+    return [entry.defaults["server_lr"]] if given is None else given

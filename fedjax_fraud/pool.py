@@ -13,8 +13,9 @@ from jax.sharding import PartitionSpec as P
 from fedjax_fraud import dealing, packing
 from fedjax_fraud.devices import AXIS, shard, taking_host_arrays, to_host
 from fedjax_fraud.local import Objective, TrainingData
+from fedjax_fraud.program import History, Program, RoundPlan, Settings
 from fedjax_fraud.score import TestSet
-from fedjax_fraud.simulate import History, Program, RoundPlan, Settings, init_settings, run_rounds
+from fedjax_fraud.simulate import init_settings, run_rounds
 from fedjax_fraud.types import FedState
 
 PROGRESS_UPDATES = 25
@@ -30,6 +31,7 @@ class Pool(NamedTuple):
       params: the first global model of each setting, leaves ``[settings, ...]``, in the same order.
       slot: ``[federations]``, where each federation stands in that order.
       score_every_round: ``[settings]``, whether each is scored after every round, or only after the last.
+      available: None, or ``[rounds, identities]``, who can be reached in each round; see ``RoundPlan``.
     """
 
     program: Program
@@ -37,6 +39,7 @@ class Pool(NamedTuple):
     params: Any
     slot: np.ndarray
     score_every_round: np.ndarray
+    available: np.ndarray | None = None
 
 
 class Work(NamedTuple):
@@ -71,6 +74,8 @@ def make_pool(
     score_every_round: np.ndarray,
     num_lanes: int | None = None,
     chunk_length: int | None = None,
+    diagnostics: bool = False,
+    available: np.ndarray | None = None,
 ) -> Pool:
     """Deals the work to the devices (see ``dealing``) and chooses the packing."""
     num_devices, batch_size = mesh.devices.size, objective.batch_size
@@ -82,8 +87,16 @@ def make_pool(
     )
     packed = num_lanes or lanes, chunk_length or chunk
     axis = AXIS if dealt.by_clients else None
-    program = Program(build, objective, *packed, test_set.num_samples, test_set.num_positives, axis)
-    return Pool(program, dealt.settings, params, dealt.slot, score_every_round)
+    program = Program(
+        build,
+        objective,
+        *packed,
+        test_set.num_samples,
+        test_set.num_positives,
+        diagnostics=diagnostics,
+        clients_axis=axis,
+    )
+    return Pool(program, dealt.settings, params, dealt.slot, score_every_round, available)
 
 
 def pool_work(pool: Pool, num_rounds: int, num_devices: int) -> Work:
@@ -131,7 +144,10 @@ def _segment_plan(pool: Pool, num_rounds: int, first: int, segment: int) -> Roun
     active = (index >= 1) & (index <= num_rounds)
     ends = (index == 0) | (index == num_rounds)
     scored = ends[:, None] | ((index <= num_rounds)[:, None] & pool.score_every_round)
-    return RoundPlan(index, active, scored)
+    available = None
+    if pool.available is not None:
+        available = pool.available[np.clip(index, 1, num_rounds) - 1]
+    return RoundPlan(index, active, scored, available=available)
 
 
 def lower_pool(pool: Pool, data: TrainingData, test_features, num_rounds: int, mesh: Mesh) -> Lowered:
@@ -150,7 +166,8 @@ def lower_pool(pool: Pool, data: TrainingData, test_features, num_rounds: int, m
     settings, params = shard((pool.settings, pool.params), mesh, split)
     lowered_start = jax.jit(over_devices(init_settings, (split, split), of_state)).lower(settings, params)
     state = _with_sharding(lowered_start.out_info, of_state, mesh)
-    in_specs = (split, same, same, of_state, RoundPlan(same, same, by_setting))
+    of_plan = RoundPlan(same, same, by_setting, available=None if pool.available is None else same)
+    in_specs = (split, same, same, of_state, of_plan)
     rounds = jax.jit(over_devices(run_rounds, in_specs, (of_state, by_setting)), donate_argnums=3)
     plan = _segment_plan(pool, num_rounds, 0, segment)
     lowered_rounds = rounds.lower(settings, data, test_features, state, plan)

@@ -1,30 +1,26 @@
 """Many federations at once: the grid, the programs it needs, their run, and the tables that come out."""
 
 import concurrent.futures
-import hashlib
-import platform
+import math
 import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pandas as pd
-from jax.sharding import Mesh
 
-from fedjax_fraud import banks, cache, checks, frames, models, pool, score
+from fedjax_fraud import banks, cache, checks, conditions, frames, models, pool, record, score
 from fedjax_fraud import devices as hardware
 from fedjax_fraud import grid as grids
-from fedjax_fraud.algorithms import ALGORITHMS
+from fedjax_fraud.algorithms import ALGORITHMS, build_with
 from fedjax_fraud.data import describe_split
-from fedjax_fraud.grid import CENTRALISED, LOCAL_ONLY, Federation, Grid
-from fedjax_fraud.local import Objective, TrainingData, make_training_data
-from fedjax_fraud.simulate import Settings
+from fedjax_fraud.local import Objective
+from fedjax_fraud.parts import Speeds, make_parts, start_params, training_data
+from fedjax_fraud.program import History
 from fedjax_fraud.types import Model, Transactions
 
-BASELINE = "fedavg"
-MAX_CLIENTS_TOGETHER = 8
+MAX_STATE_ERROR = 1e-3  # rounding leaves 1e-6
 
 
 class SweepResult(NamedTuple):
@@ -50,14 +46,6 @@ class SweepResult(NamedTuple):
         return self.rounds.copy()
 
 
-class Part(NamedTuple):
-    """A pool and the federations in it: those that are compared and the centralised ones, then banks alone."""
-
-    pool: pool.Pool
-    federations: list[Federation]
-    alone: list[Federation]
-
-
 def sweep(
     train: Transactions,
     test: Transactions,
@@ -71,7 +59,24 @@ def sweep(
     batch_size: int = 64,
     client_lr: float | Sequence[float] = 0.1,
     mu: float | Sequence[float] = 0.01,
-    participation: float = 1.0,
+    server_lr: float | Sequence[float] | None = None,
+    client_optimizer: str = "sgd",
+    participation: float | Sequence[float] = 1.0,
+    cohort: str | Sequence[str] = "uniform",
+    stragglers: float | Sequence[float] = 0.0,
+    straggler_work: tuple[float, float] = (0.05, 0.95),
+    policy: str | Sequence[str] = "wait",
+    deadline: float | Sequence[float] = math.inf,
+    drop_before: float | Sequence[float] = 0.0,
+    drop_after: float | Sequence[float] = 0.0,
+    fault: str | Sequence[str] = "none",
+    fault_rate: float | Sequence[float] = 0.0,
+    max_update_norm: float | None = None,
+    available: np.ndarray | None = None,
+    step_seconds: float | Sequence[float] = 0.001,
+    bytes_per_second: float | Sequence[float] = 12.5e6,
+    latency_seconds: float | Sequence[float] = 0.05,
+    diagnostics: bool = False,
     model: Model | None = None,
     partition_kind: str = "labels",
     partition_feature: str = "amount",
@@ -93,8 +98,17 @@ def sweep(
       seeds: how many (0, 1, ...), or which.
       num_clients: banks of a federation; a natural partition has as many as the silo column names.
       num_rounds, batch_size: communication rounds; rows of a local batch.
-      num_epochs, client_lr, mu: a value, or several that are crossed. ``mu`` is FedProx's alone.
-      participation: share of the banks with rows that take part in a round, in (0, 1].
+      num_epochs, client_lr: a value, or several that are crossed.
+      mu: strength of the pull of FedProx, and of FedDyn and Ditto (their alpha and lambda); a value or several.
+      server_lr: rate of the server optimizers (FedAvgM, FedAdagrad, FedAdam, FedYogi); default each method's own.
+      client_optimizer: 'sgd', 'momentum' or 'adam'; methods that need plain SGD refuse the others.
+      participation, cohort, stragglers, policy, deadline, drop_before, drop_after, fault, fault_rate: what goes wrong,
+        see ``conditions.Conditions``: a value, or several that are crossed.
+      straggler_work, max_update_norm: see there; one value.
+      available: ``[rounds, banks]`` bool, which bank can be reached in which round.
+      step_seconds, bytes_per_second, latency_seconds: the simulated clock: a local step, a bank's line each way, and
+        what a round costs beside them; a value, or one for each bank.
+      diagnostics: also measure gradient dissimilarity and inexactness (see ``diagnostics``).
       model: default ``models.mlp`` for the table's width.
       partition_kind: 'labels', 'feature', 'quantity', 'iid' or 'natural'.
       partition_feature: for 'feature': 'amount', 'hour', a feature's name or the prefix of one-hot columns.
@@ -115,6 +129,18 @@ def sweep(
     seeds = list(seeds)
     client_lr, mu, num_epochs = grids.as_list(client_lr), grids.as_list(mu), grids.as_list(num_epochs)
     algorithms, alphas = grids.as_list(algorithms), grids.as_list(alphas)
+    server_lr = None if server_lr is None else grids.as_list(server_lr)
+    crossed = dict(
+        participation=grids.as_list(participation),
+        cohort=grids.as_list(cohort),
+        stragglers=grids.as_list(stragglers),
+        policy=grids.as_list(policy),
+        deadline=grids.as_list(deadline),
+        drop_before=grids.as_list(drop_before),
+        drop_after=grids.as_list(drop_after),
+        fault=grids.as_list(fault),
+        fault_rate=grids.as_list(fault_rate),
+    )
     options = dict(
         algorithms=algorithms,
         alphas=alphas,
@@ -125,10 +151,15 @@ def sweep(
         batch_size=batch_size,
         client_lr=client_lr,
         mu=mu,
-        participation=participation,
+        server_lr=server_lr,
+        client_optimizer=client_optimizer,
+        **crossed,
+        straggler_work=straggler_work,
+        max_update_norm=max_update_norm,
         partition_kind=partition_kind,
     )
     check_options(**options)
+    speeds = Speeds(step_seconds, bytes_per_second, latency_seconds)
     for name, value in (("num_lanes", num_lanes), ("chunk_length", chunk_length)):
         if value is not None:
             checks.check_count(name, value)
@@ -150,17 +181,31 @@ def sweep(
         partition_kind=partition_kind,
         partition_feature=partition_feature,
         baselines=baselines,
+        server_lrs=server_lr,
+        conditions=grids.cross_conditions(straggler_work, max_update_norm, **crossed),
     )
+    num_clients = len(next(iter(grid.owners.values())).train.count)
+    _check_banks(num_clients, num_rounds, speeds, available)
     model = models.mlp(train.features.shape[1]) if model is None else model
     vector_model, unravel = models.as_vector(model)
     objective = Objective(vector_model.apply, batch_size=batch_size)
     test_set = score.make_test_set(test.features, test.labels)
     progress("compile", 0, 1)
     compile_began = time.perf_counter()
-    start = _start_params(vector_model, seeds)
-    packed = dict(num_lanes=num_lanes, chunk_length=chunk_length)
-    parts = _make_parts(grid, objective, start, test_set, mesh, len(train.labels), participation, packed)
-    data = hardware.replicate(_training_data(train, grid), mesh)
+    parts = make_parts(
+        grid,
+        objective,
+        start_params(vector_model, seeds),
+        test_set,
+        mesh,
+        client_optimizer=client_optimizer,
+        speeds=speeds,
+        available=None if available is None else np.asarray(available, bool),
+        diagnostics=diagnostics,
+        num_lanes=num_lanes,
+        chunk_length=chunk_length,
+    )
+    data = hardware.replicate(training_data(train, grid), mesh)
     test_features = hardware.replicate(test_set.features, mesh)
     compiled, score_banks = _compile(parts, grid, vector_model, data, test_set, test_features, num_rounds, mesh)
     timings = dict(compile_seconds=time.perf_counter() - compile_began)
@@ -168,6 +213,8 @@ def sweep(
     outcomes = _run(parts, compiled, data, test_features, num_rounds, progress)
     timings["run_seconds"] = sum(outcome.run_seconds for outcome in outcomes)
     outcomes, alone = _part_outcomes(parts, outcomes)
+    for part, outcome in zip((part for part in parts if part.federations), outcomes, strict=True):
+        check_states(part.federations, outcome.history)
     params = np.concatenate([outcome.params for outcome in outcomes])
     progress("banks", 0, 1)
     score_began = time.perf_counter()
@@ -178,18 +225,21 @@ def sweep(
 
     config = options | dict(
         alphas=alphas if partition_kind in grids.SKEWED else [],
-        num_clients=len(next(iter(grid.owners.values())).train.count),
+        num_clients=num_clients,
         partition_feature=partition_feature if partition_kind == "feature" else None,
         baselines=baselines,
+        available=None if available is None else "a table of rounds and banks",
+        diagnostics=diagnostics,
+        **{name: np.asarray(value).tolist() for name, value in speeds._asdict().items()},
     )
     manifest = dict(
         config=config,
-        data=describe_split(train, test) | dict(source=train.source, sha256=rows_digest(train, test)),
+        data=describe_split(train, test) | dict(source=train.source, sha256=record.rows_digest(train, test)),
         model=dict(description=model.description, num_params=frames.model_size(model)[0]),
-        versions=_versions(),
+        versions=record.versions(),
         devices=[str(device) for device in mesh.devices.flat],
         timings=timings,
-        work=_work(parts, [*outcomes, *alone], timings["run_seconds"], num_rounds, mesh)
+        work=record.work_done(parts, [*outcomes, *alone], timings["run_seconds"], num_rounds, mesh)
         | dict(num_federations=len(grid.federations)),
         diverged_loss_ratio=frames.DIVERGED_LOSS_RATIO,
     )
@@ -211,14 +261,22 @@ def check_options(
     batch_size: int,
     client_lr: Sequence[float],
     mu: Sequence[float],
-    participation: float,
+    server_lr: Sequence[float] | None,
+    client_optimizer: str,
+    straggler_work: tuple[float, float],
+    max_update_norm: float | None,
     partition_kind: str,
+    **crossed: Sequence,
 ) -> None:
     """Raises ValueError for an option of ``sweep`` that no table could make right; needs no data."""
     checks.check_choice("algorithms", algorithms, list(ALGORITHMS))
+    for name in algorithms:
+        build_with(name, client_optimizer)
     checks.check_numbers("alphas", alphas)
     checks.check_numbers("client_lr", client_lr)
     checks.check_numbers("mu", mu, positive=False)
+    if server_lr is not None:
+        checks.check_numbers("server_lr", server_lr)
     checks.check_distinct("seeds", seeds)
     for seed in seeds:
         checks.check_seed(seed)
@@ -227,8 +285,39 @@ def check_options(
         checks.check_count("num_epochs", epochs)
     for name, value in (("num_clients", num_clients), ("num_rounds", num_rounds), ("batch_size", batch_size)):
         checks.check_count(name, value)
-    checks.check_participation(participation)
+    for name, values in crossed.items():
+        checks.check_distinct(name, values)
+    for one in grids.cross_conditions(straggler_work, max_update_norm, **crossed):
+        conditions.check_conditions(one)
     checks.check_choice("partition_kind", [partition_kind], grids.PARTITIONS)
+
+
+def _check_banks(num_clients: int, num_rounds: int, speeds: Speeds, available: np.ndarray | None) -> None:
+    """Raises ValueError for a clock or a trace that does not fit the banks."""
+    for name, value in speeds._asdict().items():
+        checks.check_clock(name, value, num_clients)
+    if not np.all(np.asarray(speeds.bytes_per_second) > 0):
+        raise ValueError(
+            f"`bytes_per_second` must be above 0, got {speeds.bytes_per_second!r}. A bank without a line sends nothing."
+        )
+    if available is not None:
+        checks.check_available(np.asarray(available), (num_rounds, num_clients))
+
+
+def check_states(federations: Sequence[grids.Federation], history: History) -> None:
+    """Raises RuntimeError if an algorithm's invariant broke in a setting that did not diverge.
+
+    After a divergence the state is what rounding has left of huge numbers, and says nothing.
+    """
+    error = np.where(np.isnan(history.state_error), 0, history.state_error).max(axis=0)
+    broken = np.flatnonzero((error > MAX_STATE_ERROR) & ~frames.has_diverged(history.log_loss))
+    if broken.size:
+        which = federations[broken[0]]
+        raise RuntimeError(
+            f"The state of {which.algorithm} at alpha {which.alpha:g}, seed {which.seed} broke its invariant by "
+            f"{error[broken[0]]:.2g} of its size (in {broken.size} settings). The result cannot be trusted: please "
+            "report it."
+        )
 
 
 def _check_rows(train: Transactions, test: Transactions) -> None:
@@ -238,100 +327,6 @@ def _check_rows(train: Transactions, test: Transactions) -> None:
     checks.check_width(train.features.shape[1], test.features.shape[1])
     if not train.labels.any():
         raise ValueError("`train` has no positive labels, got 0 frauds. Use more rows, or split at an earlier time.")
-
-
-# ---- programs ---------------------------------------------------------------------------------------------------
-
-
-def _start_params(model: Model, seeds: Sequence[int]) -> dict:
-    """seed -> the first global model ``[parameters]``, the same for every algorithm."""
-    # It runs once: optimising it would take longer than running it.
-    options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
-    start = jax.jit(jax.vmap(lambda seed: model.init(jax.random.key(seed))), compiler_options=options)
-    return dict(zip(seeds, np.asarray(start(np.array(seeds, np.uint32))), strict=True))
-
-
-def _make_parts(
-    grid: Grid,
-    objective: Objective,
-    start: dict,
-    test_set: score.TestSet,
-    mesh: Mesh,
-    num_train: int,
-    participation: float,
-    packed: dict,
-) -> list[Part]:
-    """One pool for each ``build``; the centralised runs ride along with FedAvg, banks alone are K = 1."""
-    averaging = ALGORITHMS[BASELINE].build
-    groups: dict[Callable, list[Federation]] = {}
-    for federation in grid.federations:
-        groups.setdefault(ALGORITHMS[federation.algorithm].build, []).append(federation)
-    if grid.centralised:
-        groups.setdefault(averaging, []).extend(grid.centralised)
-
-    def make(build, group, alone, num_clients):
-        settings = _settings(grid, group + alone, num_clients, num_train=num_train, participation=participation)
-        first = [start[federation.seed] for federation in group + alone]
-        params = np.stack(first)
-        every_round = np.arange(len(group + alone)) < len(group)
-        made = pool.make_pool(build, objective, settings, params, test_set, mesh, every_round, **packed)
-        return Part(made, group, alone)
-
-    num_clients = len(next(iter(grid.owners.values())).train.count)
-    # Banks alone need one client each; in a pool of wider settings the others stand empty, which costs memory but
-    # saves a compilation.
-    together = averaging in groups and num_clients <= MAX_CLIENTS_TOGETHER
-    parts = [
-        make(build, group, grid.local_only if together and build is averaging else [], num_clients)
-        for build, group in groups.items()
-    ]
-    if grid.local_only and not together:
-        parts.append(make(averaging, [], grid.local_only, 1))
-    return parts
-
-
-def _settings(
-    grid: Grid, federations: list[Federation], num_clients: int, *, num_train: int, participation: float
-) -> Settings:
-    """The federations as arrays. ``orders`` row i belongs to the i-th (alpha, seed) of the grid."""
-    partition_ids = {key: i for i, key in enumerate(grid.owners)}
-    first_of_seed = {seed: i for (_, seed), i in reversed(partition_ids.items())}
-    num = len(federations)
-    start, count, client_id = (np.zeros((num, num_clients), np.int32) for _ in range(3))
-    client_id[:] = np.arange(num_clients)
-    partition_id = np.zeros(num, np.int32)
-    for i, federation in enumerate(federations):
-        if federation.algorithm == CENTRALISED:
-            # All rows in one bank: any order of them will do, since batches are shuffled.
-            partition_id[i], count[i, 0] = first_of_seed[federation.seed], num_train
-            continue
-        owned = grid.owners[federation.alpha, federation.seed].train
-        partition_id[i] = partition_ids[federation.alpha, federation.seed]
-        if federation.bank >= 0:
-            start[i, 0], count[i, 0] = owned.start[federation.bank], owned.count[federation.bank]
-            client_id[i, 0] = federation.bank
-        else:
-            start[i], count[i] = owned.start, owned.count
-    full = [federation.algorithm in (CENTRALISED, LOCAL_ONLY) for federation in federations]
-    mu = [ALGORITHMS[f.algorithm].fixed.get("mu", f.mu) if f.algorithm in ALGORITHMS else 0.0 for f in federations]
-    return Settings(
-        hyper=dict(
-            client_lr=np.array([federation.client_lr for federation in federations], np.float32),
-            mu=np.nan_to_num(np.array(mu, np.float32)),
-        ),
-        seed=np.array([federation.seed for federation in federations], np.uint32),
-        num_epochs=np.array([federation.num_epochs for federation in federations], np.int32),
-        participation=np.where(full, 1.0, participation).astype(np.float32),
-        partition_id=partition_id,
-        start=start,
-        count=count,
-        client_id=client_id,
-    )
-
-
-def _training_data(train: Transactions, grid: Grid) -> TrainingData:
-    orders = np.stack([owners.train.order for owners in grid.owners.values()]).astype(np.int32)
-    return make_training_data(train.features, train.labels, orders)
 
 
 def _compile(parts, grid, model, data, test_set, test_features, num_rounds, mesh):
@@ -400,40 +395,3 @@ def _tables(parts, outcomes, alone, score_banks, params, grid, model, num_rounds
     for table in tables:
         table.insert(4, "num_clients", num_clients)
     return tables
-
-
-# ---- record -----------------------------------------------------------------------------------------------------
-
-
-def rows_digest(train: Transactions, test: Transactions) -> str:
-    """A digest of all features and labels, as trained and scored on."""
-    digest = hashlib.sha256()
-    for rows in (train, test):
-        digest.update(np.ascontiguousarray(rows.features).data.cast("B"))
-        digest.update(np.ascontiguousarray(rows.labels).data.cast("B"))
-    return digest.hexdigest()
-
-
-def _versions() -> dict:
-    """What the numbers depend on."""
-    packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "flax", "optax", "numpy", "pandas")}
-    return packages | dict(
-        python=platform.python_version(),
-        fedjax_fraud=metadata.version("fedjax-fraud"),
-        random_generator=f"jax {jax.config.jax_default_prng_impl}, numpy PCG64",
-        matmul_precision=str(jax.config.jax_default_matmul_precision or "default"),
-    )
-
-
-def _work(parts, outcomes, run_seconds: float, num_rounds: int, mesh: Mesh) -> dict:
-    """What was trained, and how well it was packed (steps: as if everybody took part)."""
-    rows_trained = int(sum(np.sum(outcome.history.num_rows, dtype=np.int64) for outcome in outcomes))
-    works = [pool.pool_work(part.pool, num_rounds, mesh.devices.size) for part in parts]
-    return dict(
-        num_programs=len(parts),
-        rows_trained=rows_trained,
-        rows_per_second=rows_trained / max(run_seconds, 1e-9),
-        useful_steps=sum(work.useful for work in works),
-        executed_steps=sum(work.executed for work in works),
-        padded_steps=sum(work.padded for work in works),
-    )

@@ -11,7 +11,8 @@ import pytest
 
 from fedjax_fraud import local
 from fedjax_fraud.algorithms import ALGORITHMS
-from fedjax_fraud.simulate import finish_setting, run_rounds
+from fedjax_fraud.server import finish_setting
+from fedjax_fraud.simulate import run_rounds
 from fedjax_fraud.types import LocalWork
 from tests.test_reference import (
     COUNTS,
@@ -109,7 +110,7 @@ def test_packed_lanes_equal_a_plain_loop(name):
     (state,), _ = run_engine(prog, feds, 1)
     settings, data = jax.device_get(feds.settings()), feds.data()
     start = jax.device_get(init_state(prog.build, settings, feds.params))
-    num_steps, keys = jax.device_get(jit_select(feds.settings(), one_round(1), 2))
+    num_steps, keys = jax.device_get(jit_select(feds.settings(), one_round(1), 2)[:2])
 
     @functools.partial(jax.jit, compiler_options=QUICK)
     def step(hyper, task, server, client, carried):

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import numpy as np
 
 from fedjax_fraud import dealing
-from fedjax_fraud.simulate import Settings
+from fedjax_fraud.program import Settings
 
 COUNTS = npst.arrays(np.int32, st.tuples(st.integers(1, 6), st.integers(1, 12)), elements=st.integers(0, 900))
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedjax_fraud import frames, grid, models
 from fedjax_fraud.grid import CENTRALISED, LOCAL_ONLY, Federation
-from fedjax_fraud.simulate import History
+from fedjax_fraud.program import History
 from fedjax_fraud.types import Model, Transactions
 
 NAN = math.nan
@@ -38,7 +38,8 @@ def history(num_rounds, num, **changes):
     """``log_loss[t, f] = t + f / 10`` and the like, for rounds 0 to ``num_rounds``."""
     values = np.arange(num_rounds + 1)[:, None] + np.arange(num) / 10
     made = History(*(values.copy() for _ in History._fields))
-    return made._replace(num_participants=np.full((num_rounds + 1, num), 2), **changes)
+    counts = dict.fromkeys(("num_started", "num_participants"), np.full((num_rounds + 1, num), 2))
+    return made._replace(**(counts | changes))
 
 
 @pytest.mark.parametrize("hidden, num_params", [((), 6), ((4,), 4 * 5 + 4 + 4 + 1), ((4, 3), 24 + 15 + 4)])

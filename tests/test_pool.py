@@ -9,7 +9,7 @@ from fedjax_fraud import devices, packing, pool, score
 from fedjax_fraud.algorithms import ALGORITHMS
 from fedjax_fraud.algorithms.fedavg import ServerState
 from fedjax_fraud.local import Objective
-from fedjax_fraud.simulate import History, Settings
+from fedjax_fraud.program import History, Settings
 from fedjax_fraud.types import FedState
 
 BATCH = 4

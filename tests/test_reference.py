@@ -18,7 +18,10 @@ import pytest
 
 from fedjax_fraud import algorithms, local, models
 from fedjax_fraud.algorithms import ALGORITHMS
-from fedjax_fraud.simulate import Program, RoundPlan, Settings, init_settings, run_rounds, select, train_pool
+from fedjax_fraud.conditions import Clock, ConditionArrays, select
+from fedjax_fraud.program import Program, RoundPlan, Settings
+from fedjax_fraud.simulate import init_settings, run_rounds
+from fedjax_fraud.train import train_pool
 from tests import reference
 
 NUM_SAMPLES, NUM_FEATURES, NUM_CLIENTS, NUM_SETTINGS = 24, 3, 5, 4
@@ -51,6 +54,8 @@ class Federations(NamedTuple):
     partition_id: np.ndarray
     start: np.ndarray
     client_id: np.ndarray
+    clock: Clock | None = None
+    conditions: ConditionArrays | None = None
 
     def settings(self) -> Settings:
         return jax.tree.map(
@@ -64,6 +69,8 @@ class Federations(NamedTuple):
                 self.start,
                 self.counts,
                 self.client_id,
+                self.clock,
+                self.conditions,
             ),
         )
 
@@ -339,7 +346,7 @@ def engine_batches(feds: Federations, num_rounds, *, batch_size=2, work=None):
     result = [[] for _ in feds.seed]
     for r in range(num_rounds):
         plan = one_round(r + 1, None if work is None else work[r])
-        num_steps, keys = jax.device_get(jit_select(settings, plan, batch_size))
+        num_steps, keys = jax.device_get(jit_select(settings, plan, batch_size)[:2])
         position, valid = jax.tree.map(
             np.asarray, _positions(settings.count, keys, batch_size=batch_size, num_steps=most)
         )

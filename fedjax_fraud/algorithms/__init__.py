@@ -21,12 +21,14 @@ class Entry(NamedTuple):
       tuned: the hyperparameters beside ``client_lr`` that a sweep may vary.
       fixed: hyperparameters that this entry sets.
       cost: vectors sent.
+      defaults: values of ``tuned`` where a sweep gives none.
     """
 
     build: Callable[[Mapping], FedAlgorithm]
     tuned: tuple[str, ...] = ()
     fixed: Mapping[str, float] = {}
     cost: CommunicationCost = CommunicationCost(1, 1)
+    defaults: Mapping[str, float] = {}
 
 
 def _averaging(hyper):
@@ -53,3 +55,10 @@ ALGORITHMS: dict[str, Entry] = {
     "scaffold_option1": Entry(_scaffold_gradient, cost=CommunicationCost(2, 2)),
     "scaffold_weighted": Entry(_scaffold_weighted, cost=CommunicationCost(2, 2)),
 }
+
+
+def build_with(name: str, client_optimizer: str) -> Callable[[Mapping], FedAlgorithm]:
+    """Stand-in until the client optimizers are there."""
+    if client_optimizer != "sgd":
+        raise ValueError(f"`client_optimizer` must be 'sgd', got {client_optimizer!r}.")
+    return ALGORITHMS[name].build

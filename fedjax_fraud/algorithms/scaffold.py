@@ -117,4 +117,5 @@ def scaffold(
         optax.sgd(client_lr),
         CommunicationCost(2, 2),
         needs_server_gradient=option == 1,
+        invariant=lambda server, client_mean: optax.tree.sub(server.control, client_mean.control),
     )

@@ -59,15 +59,20 @@ def write_partitions(
 
 def _files(result: Any) -> Iterator[tuple[str, bytes]]:
     """Every file but the manifest, made one after the other."""
-    from . import figures
+    from . import condition_figure, figures
 
     for name, file in TABLES.items():
         yield file, parquet_bytes(getattr(result, name))
     yield "summary.csv", _csv_bytes(summarise(result.rounds))
     yield "dossier.md", dossier(result).encode()
-    convergence = figures.convergence(result)
-    yield "convergence.png", figures.png_bytes(convergence)
-    yield "convergence.svg", figures.svg_bytes(convergence)
+    parts = figures.by_conditions(result)
+    for place, (name, part) in enumerate(parts, start=1):
+        convergence = figures.convergence(part, name)
+        number = f"-{place}" if len(parts) > 1 else ""
+        yield f"convergence{number}.png", figures.png_bytes(convergence)
+        yield f"convergence{number}.svg", figures.svg_bytes(convergence)
+    if len(parts) > 1:
+        yield "conditions.png", figures.png_bytes(condition_figure.conditions(result))
     yield "partition.png", figures.png_bytes(figures.partition_heatmap(result.partitions))
 
 

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from . import facts
-from .tables import paired_differences, partition_table, summarise
-from .wording import alpha_name, number, setting_names
+from .tables import CONDITIONS, paired_differences, partition_table, summarise
+from .wording import alpha_name, case_name, conditions_name, number, setting_names
 
 WIDTH = 100
 MAX_BANK_ROWS = 60
@@ -37,10 +37,16 @@ def summary_table(result: Any) -> Table:
         ("alpha", "algorithm", "AP (PR-AUC)", "ROC", "loss", "MB", "AP minus FedAvg", "div."),
     )
     named = summary.assign(name=setting_names(summary))
-    for alpha, group in named.groupby("alpha", dropna=False):
+    shown_conditions = ""
+    for _, group in named.groupby([*CONDITIONS, "alpha"], dropna=False):
+        conditions = conditions_name(group.iloc[0].to_dict(), summary)
+        if conditions != shown_conditions:
+            _add_row(table, "", conditions, *[""] * 6)
+            table.add_section()
+            shown_conditions = conditions
         for place, row in enumerate(group.to_dict("records")):
-            first = "" if place else alpha_name(alpha)
-            _add_row(table, first, *_summary_cells(row, differences.get(row["name"], {}).get(alpha_name(alpha))))
+            first, case = "" if place else alpha_name(row["alpha"]), case_name(row, summary)
+            _add_row(table, first, *_summary_cells(row, differences.get(row["name"], {}).get(case)))
         _add_row(table, "", "prevalence", _ascii(number(prevalence)), "0.500", *[_MISSING] * 4)
         table.add_section()
     return table
@@ -107,11 +113,11 @@ def _partitions_table(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> Tabl
 
 
 def _differences(rounds: pd.DataFrame, summary: pd.DataFrame) -> dict[str, dict[str, str]]:
-    """Name of a setting -> alpha -> its difference to FedAvg as text."""
+    """Name of a setting -> case -> its difference to FedAvg as text."""
     table = paired_differences(rounds)
     texts: dict[str, dict[str, str]] = {}
     for name, row in zip(setting_names(table, among=summary), table.to_dict("records"), strict=True):
-        texts.setdefault(name, {})[alpha_name(row["alpha"])] = _interval(row, "difference", sign=True)
+        texts.setdefault(name, {})[case_name(row, summary)] = _interval(row, "difference", sign=True)
     return texts
 
 

@@ -5,7 +5,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -15,6 +15,7 @@ from .store import strict_json
 from .wording import DASH, algorithm_name, alpha_name, interval, markdown_table, number, plural, quantity, setting_names
 
 _MOST_BANKS = 10
+_MOST_CLAUSES = 4
 _TARGET_SHARE = 0.95
 
 
@@ -108,10 +109,9 @@ def _who_is_ahead(case: _Case) -> str:
     differences = differences[~differences["algorithm"].isin(tables.BASELINES)]
     if differences.empty:
         return "There is no FedAvg with another federated algorithm to compare it with, so no algorithm is ahead."
-    clauses = [
-        f"at {_alpha_phrase(alpha)} {_verdict(group)}" for alpha, group in differences.groupby("alpha", dropna=False)
-    ]
-    return f"On pooled PR-AUC, in pairs on the same data and seed, {'; '.join(clauses)}."
+    clauses = [f"at {_case_phrase(case, row)} {_verdict(group)}" for row, group in _by_case(differences)]
+    said = "On pooled PR-AUC, in pairs on the same data and seed,"
+    return f"{said} {'; '.join(clauses)}." if len(clauses) <= _MOST_CLAUSES else _bulleted(said, clauses)
 
 
 def _verdict(group: pd.DataFrame) -> str:
@@ -153,8 +153,14 @@ def _does_it_pay(case: _Case) -> str:
         return "Banks alone were not run, so whether federating pays is not answered."
     name = federated[0]
     rows = differences[differences["algorithm"] == name].to_dict("records")
-    clauses = [f"{_signed_verdict(row)} at {_alpha_phrase(row['alpha'])}" for row in rows]
-    return f"Against a bank's own model on the same pooled rows, {algorithm_name(name)} is {', '.join(clauses)}."
+    clauses = [f"{_signed_verdict(row)} at {_case_phrase(case, row)}" for row in rows]
+    said = f"Against a bank's own model on the same pooled rows, {algorithm_name(name)} is"
+    return f"{said} {', '.join(clauses)}." if len(clauses) <= _MOST_CLAUSES else _bulleted(said, clauses)
+
+
+def _bulleted(said: str, clauses: list[str]) -> str:
+    """A sentence of too many clauses, as a list."""
+    return f"{said}\n\n" + "\n".join(f"- {clause}" for clause in clauses) + "\n\n"
 
 
 def _signed_verdict(row: Mapping) -> str:
@@ -184,11 +190,23 @@ def _question(case: _Case) -> str:
         f"Seeds: {rounds['seed'].nunique()} ({_values(rounds['seed'])}).",
         f"Local work: {_values(rounds['num_epochs'])} epoch(s) a round; client learning rate "
         f"{_values(rounds['client_lr'])}; mu {_values(rounds['mu'])}; "
-        f"{_from_config(config, 'batch_size')}; {_from_config(config, 'participation')}.",
+        f"{_from_config(config, 'batch_size')}.",
+        f"Conditions: {_condition_words(rounds)}.",
         f"Model: {_model_words(case.manifest)}.",
         f"Federated settings run: {federated['setting'].nunique():,}, each {rounds['round'].max()} rounds.",
     ]
     return "## What was asked\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _condition_words(rounds: pd.DataFrame) -> str:
+    """What could go wrong: every condition that is not the ideal one in some setting, with its values."""
+    known = tables.complete(rounds[~rounds["algorithm"].isin(tables.BASELINES)])
+    words = []
+    for name, ideal in tables.CONDITIONS.items():
+        values = list(dict.fromkeys(known[name]))
+        if values != [ideal]:
+            words.append(f"{_readable(name)} {', '.join(_shown(value) for value in values)}")
+    return "; ".join(words) or "all banks take part in every round, in time and without faults"
 
 
 def _partition_words(config: Mapping) -> str:
@@ -229,8 +247,8 @@ def _scores(case: _Case) -> str:
         "random ranking scores. *Local only* is the mean over banks of each bank's own model on the same pooled rows. "
         "Communication is the total of all banks and rounds."
     ]
-    for alpha, group in case.summary.groupby("alpha", dropna=False):
-        parts.append(f"### {_alpha_heading(alpha)}\n\n{_score_table(case, group)}")
+    for row, group in _by_case(case.summary):
+        parts.append(f"### {_case_heading(case, row)}\n\n{_score_table(case, group)}")
     return "\n\n".join(parts)
 
 
@@ -269,7 +287,7 @@ def _differences(case: _Case) -> str:
     }
     rows = [
         [
-            *(alpha_name(row["alpha"]), name, interval(row, "difference", sign=True), _distinguishable(row)),
+            *(_case_name(case, row), name, interval(row, "difference", sign=True), _distinguishable(row)),
             f"{row['wins']} of {row['num_pairs']}",
             *(interval(others[metric].iloc[place], "difference", sign=True) for metric in others),
             str(row["num_excluded"]),
@@ -295,7 +313,7 @@ def _against_local(case: _Case) -> str:
         return ""
     rows = [
         [
-            *(alpha_name(row["alpha"]), name, interval(row, "difference", sign=True), _distinguishable(row)),
+            *(_case_name(case, row), name, interval(row, "difference", sign=True), _distinguishable(row)),
             *(f"{row['wins']} of {row['num_pairs']}", str(row["num_excluded"]), str(row["num_unpaired"])),
         ]
         for name, row in zip(_names(case, table), table.to_dict("records"), strict=True)
@@ -326,19 +344,25 @@ def _cost(case: _Case) -> str:
         return ""
     rows = [
         [
-            *(alpha_name(row["alpha"]), name, number(row["target"]), f"{row['num_reached']} of {row['num_seeds']}"),
+            *(_case_name(case, row), name, number(row["target"]), f"{row['num_reached']} of {row['num_seeds']}"),
             _target_text(row["rounds_to_target"], 0),
             _target_text(row["mb_to_target"], 3),
+            _seconds_text(row["seconds_to_target"]),
         ]
         for name, row in zip(_names(case, table), table.to_dict("records"), strict=True)
     ]
-    headers = ("alpha", "Algorithm", "Target PR-AUC", "Seeds that reached it", "Rounds", "MB up and down")
+    headers = ("alpha", "Algorithm", "Target PR-AUC", "Seeds that reached it", "Rounds", "MB up and down", "Seconds")
     return (
         "## Cost to reach a target\n\n"
-        f"The target of an alpha is {_TARGET_SHARE:.0%} of FedAvg's final mean PR-AUC there, reached when the pooled "
-        "PR-AUC is first at or above it. Rounds and MB are those by which half of all seeds had reached it; a seed "
-        "that diverged or never got there counts as never.\n\n" + markdown_table(headers, rows)
+        f"The target is {_TARGET_SHARE:.0%} of FedAvg's final mean PR-AUC in the same case, reached when the pooled "
+        "PR-AUC is first at or above it. Rounds, MB and simulated seconds are those by which half of all seeds had "
+        "reached it; a seed that diverged or never got there counts as never.\n\n" + markdown_table(headers, rows)
     )
+
+
+def _seconds_text(value: float) -> str:
+    """Simulated seconds; a dash without a clock."""
+    return DASH if math.isnan(value) else quantity(value) if math.isfinite(value) else "not reached by half"
 
 
 def _target_text(value: float, digits: int) -> str:
@@ -356,7 +380,7 @@ def _banks(case: _Case) -> str:
     diverged = set(case.rounds["setting"][case.rounds["diverged"].astype(bool)])
     summary = tables.bank_summary(case.banks, diverged)
     rows = [
-        _bank_summary_row(name, row)
+        _bank_summary_row(case, name, row)
         for name, row in zip(_names(case, summary), summary.to_dict("records"), strict=True)
     ]
     headers = ("alpha", "Algorithm", "Mean per-bank PR-AUC", "Banks with a score", "Better than their own model")
@@ -371,20 +395,20 @@ def _banks(case: _Case) -> str:
     )
 
 
-def _bank_summary_row(name: str, row: Mapping) -> list[str]:
+def _bank_summary_row(case: _Case, name: str, row: Mapping) -> list[str]:
     """One line of the table of banks."""
     alone = row["algorithm"] == "local_only" or row["num_compared"] == 0
     better = DASH if alone else f"{row['num_better']} of {row['num_compared']}"
     defined = f"{row['num_defined']} of {row['num_banks']} defined"
-    return [alpha_name(row["alpha"]), name, interval(row, "average_precision"), defined, better]
+    return [_case_name(case, row), name, interval(row, "average_precision"), defined, better]
 
 
 def _banks_by_rank(case: _Case, table: pd.DataFrame) -> str:
     """Banks from the largest on, each algorithm at its best hyperparameters."""
-    shown = table[table["bank_rank"] <= _MOST_BANKS].sort_values(["alpha", "bank_rank"], kind="stable")
+    shown = table[table["bank_rank"] <= _MOST_BANKS].sort_values([*tables.CASE, "bank_rank"], kind="stable")
     banks = _bank_names(case)
     rows = [
-        _bank_row(name, banks.get(row["bank_rank"], str(row["bank_rank"])), row)
+        _bank_row(case, name, banks.get(row["bank_rank"], str(row["bank_rank"])), row)
         for name, row in zip(_names(case, shown), shown.to_dict("records"), strict=True)
     ]
     headers = (
@@ -408,11 +432,11 @@ def _bank_names(case: _Case) -> dict[int, str]:
     return {rank: f"{rank} ({name})" for rank, name in enumerate(by_size["bank"], start=1)}
 
 
-def _bank_row(name: str, bank: str, row: Mapping) -> list[str]:
+def _bank_row(case: _Case, name: str, bank: str, row: Mapping) -> list[str]:
     """One line of the table of banks by size."""
     alone = row["algorithm"] == "local_only" or row["num_pairs"] == 0
     return [
-        *(alpha_name(row["alpha"]), bank, name),
+        *(_case_name(case, row), bank, name),
         *(f"{row['num_train']:,.0f}", quantity(row["num_train_positives"]), number(row["average_precision"])),
         f"{row['num_defined']} of {row['num_seeds']}",
         DASH if alone else interval(row, "difference", sign=True),
@@ -451,10 +475,13 @@ def _mean_and_range(row: Mapping, name: str) -> str:
 
 def _incidents(case: _Case) -> str:
     """Divergence by name, rejected updates and skipped rounds by number."""
-    final = tables.final_rounds(case.rounds)
-    rejected, skipped = int(final["num_rejected"].sum()), int(final["num_skipped"].sum())
+    rounds = tables.complete(case.rounds)
+    rejected, skipped = int(rounds["num_rejected"].sum()), int(rounds["skipped"].sum())
+    faulty, silent = int(rounds["num_faulty"].sum()), int(rounds["num_silent"].sum())
     lines = [
-        f"Client updates rejected because they were not finite: {rejected:,}.",
+        "Client updates rejected because they were not finite, too large, of another round or sent twice: "
+        f"{rejected:,}.",
+        *([f"Faulty updates injected: {faulty:,}; of these in the mean without a word: {silent:,}."] if faulty else []),
         f"Rounds skipped because nobody took part or no update was finite (the model stays as it was): {skipped:,}.",
         _diverged_words(case),
     ]
@@ -468,7 +495,7 @@ def _diverged_words(case: _Case) -> str:
     if diverged.empty:
         return f"Settings that diverged: 0 of {total:,}."
     names = [
-        f"{name} at {_alpha_phrase(row['alpha'])}, seed {row['seed']} (setting {row['setting']})"
+        f"{name} at {_case_phrase(case, row)}, seed {row['seed']} (setting {row['setting']})"
         for name, row in zip(_names(case, diverged), diverged.to_dict("records"), strict=True)
     ]
     listed = "\n".join(f"  - {name}" for name in names)
@@ -576,15 +603,29 @@ def _names(case: _Case, table: pd.DataFrame) -> list[str]:
     return setting_names(table, among=case.summary)
 
 
-def _alpha_phrase(alpha: float) -> str:
-    """An alpha within a sentence."""
-    return "the given partition" if math.isnan(alpha) else f"alpha {alpha_name(alpha)}"
+def _by_case(frame: pd.DataFrame) -> Iterator[tuple[dict, pd.DataFrame]]:
+    """The rows of each case, and one of them as a mapping."""
+    for _, group in frame.groupby(list(tables.CASE), dropna=False):
+        yield group.iloc[0].to_dict(), group
 
 
-def _alpha_heading(alpha: float) -> str:
-    """An alpha as a heading."""
+def _case_name(case: _Case, row: Mapping) -> str:
+    """A case in the first column of a table."""
+    return wording.case_name(row, case.summary)
+
+
+def _case_phrase(case: _Case, row: Mapping) -> str:
+    """A case within a sentence."""
+    alpha = "the given partition" if math.isnan(row["alpha"]) else f"alpha {alpha_name(row['alpha'])}"
+    return ", ".join(filter(None, (alpha, wording.conditions_name(row, case.summary))))
+
+
+def _case_heading(case: _Case, row: Mapping) -> str:
+    """A case as a heading."""
+    alpha = row["alpha"]
     regime = wording.skew_regime(alpha).capitalize()
-    return regime if math.isnan(alpha) else f"{regime}, alpha = {alpha_name(alpha)}"
+    heading = regime if math.isnan(alpha) else f"{regime}, alpha = {alpha_name(alpha)}"
+    return ", ".join(filter(None, (heading, wording.conditions_name(row, case.summary))))
 
 
 def _values(column: pd.Series) -> str:

@@ -16,16 +16,16 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from . import facts
-from .tables import BASELINES, best_settings, in_order, mean_interval, num_choices, summarise
-from .wording import alpha_name, plural, setting_names
+from .tables import BASELINES, CONDITIONS, best_settings, complete, in_order, mean_interval, num_choices, summarise
+from .wording import alpha_name, conditions_name, plural, setting_names
 
-_DPI = 150
+DPI = 150
 _WIDTH = 9.6  # inches: 1440 pixels
 _LOG_RATIO = 30  # an axis is logarithmic when its curves span more than this
-_MB_LOG_RATIO = 8
+_COST_LOG_RATIO = 8
 
 # Okabe and Ito's palette, which stays apart for colour-blind readers; lines also differ in dashes and markers.
-_STYLES = {
+STYLES = {
     "fedavg": ("#0072B2", "-", "o"),
     "fedprox": ("#D55E00", (0, (6, 1.5)), "s"),
     "scaffold": ("#009E73", (0, (4, 1.2, 1.2, 1.2)), "^"),
@@ -36,12 +36,27 @@ _OTHER_STYLES = (
     ("#56B4E9", (0, (3, 1, 1, 1, 1, 1)), "P"),
     ("#8C564B", (0, (5, 3)), "X"),
 )
-_INK = "#222222"
-_GREY = "#7A7A7A"
+INK = "#222222"
+GREY = "#7A7A7A"
 
 
-def convergence(result: Any) -> Figure:
-    """Pooled average precision by round (top) and by cumulative megabytes (bottom), a panel per alpha.
+def by_conditions(result: Any) -> list[tuple[str, Any]]:
+    """The parts of a result under one combination of conditions each, with its name; baselines are in all of them."""
+    rounds = complete(result.rounds)
+    baseline = rounds["algorithm"].isin(BASELINES)
+    groups = list(rounds[~baseline].groupby(list(CONDITIONS), dropna=False, sort=True))
+    if len(groups) < 2:
+        return [("", result)]
+    parts = []
+    for _, group in groups:
+        name = conditions_name(group.iloc[0].to_dict(), rounds[~baseline])
+        parts.append((name, result._replace(rounds=pd.concat([group, rounds[baseline]], ignore_index=True))))
+    return parts
+
+
+def convergence(result: Any, conditions: str = "") -> Figure:
+    """Pooled average precision by round and by cumulative megabytes, and by simulated seconds where anything can go
+    wrong; a panel per alpha.
 
     A line is the mean over seeds that did not diverge, its band the 95 % t interval. Centralised training (dashed),
     each bank alone (dotted) and the prevalence (dash-dot, the score of a random ranking) are horizontal lines. Of
@@ -49,24 +64,26 @@ def convergence(result: Any) -> Figure:
     panels stand side by side.
 
     Args:
-      result: has ``rounds``, ``partitions`` and ``manifest``.
+      result: has ``rounds``, ``partitions`` and ``manifest``; one combination of conditions, see ``by_conditions``.
+      conditions: its name, for the title.
 
     Returns: a figure, 1440 pixels wide for up to three alphas.
     """
     rounds = best_settings(result.rounds)
     summary = summarise(rounds)
-    styles = _styles(summary)
+    styles = line_styles(summary)
     curves = _curves(rounds)
     alphas = _alphas(curves)
-    figure, axes = _panels(len(alphas))
+    axes_of = ("round", "mb", "time") if _is_timed(rounds) else ("round", "mb")
+    figure, axes = _panels(len(axes_of), len(alphas))
     for column, alpha in enumerate(alphas):
         panel = curves[_same(curves["alpha"], alpha)]
-        for axis, x in zip(axes[:, column], ("round", "mb"), strict=True):
+        for axis, x in zip(axes[:, column], axes_of, strict=True):
             _draw_curves(axis, panel, x, styles)
             _draw_levels(axis, summary[_same(summary["alpha"], alpha)], facts.prevalence(result.manifest))
-        axes[0, column].set_title(_panel_title(alpha, len(alphas)), fontsize=10.5, color=_INK)
+        axes[0, column].set_title(_panel_title(alpha, len(alphas)), fontsize=10.5, color=INK)
     _scale(axes, curves, summary)
-    _label(figure, axes, rounds, result.partitions["client"].nunique())
+    _label(figure, axes, rounds, result.partitions["client"].nunique(), conditions)
     _legend(figure, result, summary, styles)
     return figure
 
@@ -96,7 +113,7 @@ def partition_heatmap(partitions: pd.DataFrame) -> Figure:
             _draw_shares(axes[1, column], frauds, "Oranges", top),
         ]
         _mark_zeros(axes[1, column], frauds)
-        axes[0, column].set_title(_panel_title(alpha, len(alphas)), fontsize=10.5, color=_INK)
+        axes[0, column].set_title(_panel_title(alpha, len(alphas)), fontsize=10.5, color=INK)
         axes[1, column].set_xlabel("bank, by number of rows")
     _label_shares(figure, axes, images)
     return figure
@@ -105,7 +122,7 @@ def partition_heatmap(partitions: pd.DataFrame) -> Figure:
 def png_bytes(figure: Figure) -> bytes:
     """A figure as PNG."""
     sink = io.BytesIO()
-    figure.savefig(sink, format="png", dpi=_DPI, metadata={"Software": None})
+    figure.savefig(sink, format="png", dpi=DPI, metadata={"Software": None})
     return sink.getvalue()
 
 
@@ -124,8 +141,16 @@ def _curves(rounds: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for key, group in kept.groupby(["alpha", "algorithm", "round"], dropna=False):
         interval = mean_interval(group["average_precision"])
-        rows.append((*key, group["mb"].mean(), interval.mean, interval.low, interval.high))
-    return pd.DataFrame(rows, columns=["alpha", "algorithm", "round", "mb", "mean", "low", "high"])
+        costs = group["mb"].mean(), group["time"].mean()
+        rows.append((*key, *costs, interval.mean, interval.low, interval.high))
+    return pd.DataFrame(rows, columns=["alpha", "algorithm", "round", "mb", "time", "mean", "low", "high"])
+
+
+def _is_timed(rounds: pd.DataFrame) -> bool:
+    """Whether simulated time is known and more than a multiple of the rounds."""
+    federated = complete(rounds[~rounds["algorithm"].isin(BASELINES)])
+    usual = all((federated[name] == ideal).all() for name, ideal in CONDITIONS.items())
+    return bool(federated["seconds"].notna().all()) and not usual
 
 
 def _alphas(frame: pd.DataFrame) -> list[float]:
@@ -138,35 +163,35 @@ def _same(values: pd.Series, alpha: float) -> pd.Series:
     return values.isna() if math.isnan(alpha) else values == alpha
 
 
-def _styles(summary: pd.DataFrame) -> dict[str, tuple]:
+def line_styles(summary: pd.DataFrame) -> dict[str, tuple]:
     """Colour, dashes and marker of each federated algorithm, the usual three always the same."""
     names = [name for name in dict.fromkeys(summary["algorithm"]) if name not in BASELINES]
-    others = [name for name in names if name not in _STYLES]
+    others = [name for name in names if name not in STYLES]
     spare = {name: _OTHER_STYLES[place % len(_OTHER_STYLES)] for place, name in enumerate(others)}
-    return {name: _STYLES.get(name) or spare[name] for name in names}
+    return {name: STYLES.get(name) or spare[name] for name in names}
 
 
 def _figure(num_panels: int, height: float) -> Figure:
     """An empty figure for a row of panels, with a margin around it; ``height`` in inches."""
-    figure = Figure(figsize=(max(_WIDTH, 2.7 * num_panels), height), dpi=_DPI, layout="constrained")
+    figure = Figure(figsize=(max(_WIDTH, 2.7 * num_panels), height), dpi=DPI, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)
     return figure
 
 
-def _panels(num_alphas: int) -> tuple[Figure, np.ndarray]:
-    """A figure and its axes ``[2, alphas]``: by round, by megabyte. One alpha: side by side."""
+def _panels(num_lines: int, num_alphas: int) -> tuple[Figure, np.ndarray]:
+    """A figure and its axes ``[lines, alphas]``: by round, by megabyte, by second. One alpha: side by side."""
     side_by_side = num_alphas == 1
-    height = 4.6 if side_by_side else 6.8
-    figure = _figure(num_alphas, height)
-    shape = (1, 2) if side_by_side else (2, num_alphas)
+    height = 4.6 if side_by_side else 1.2 + 2.8 * num_lines
+    figure = _figure(num_lines if side_by_side else num_alphas, height)
+    shape = (1, num_lines) if side_by_side else (num_lines, num_alphas)
     axes = figure.subplots(*shape, squeeze=False, sharey=True)
     for axis in axes.flat:
         axis.grid(axis="y", color="#E3E3E3", linewidth=0.8)
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.spines[["left", "bottom"]].set_color(_GREY)
-        axis.tick_params(colors=_INK, labelsize=9)
-    return figure, axes.reshape(2, num_alphas)
+        axis.spines[["left", "bottom"]].set_color(GREY)
+        axis.tick_params(colors=INK, labelsize=9)
+    return figure, axes.reshape(num_lines, num_alphas)
 
 
 def _panel_title(alpha: float, num_alphas: int) -> str:
@@ -197,8 +222,8 @@ def _draw_curves(axis: Axes, panel: pd.DataFrame, x: str, styles: dict[str, tupl
 def _draw_levels(axis: Axes, summary: pd.DataFrame, prevalence: float) -> None:
     """The baselines and the prevalence as horizontal lines."""
     scores = dict(zip(summary["algorithm"], summary["average_precision"], strict=True))
-    levels = [(scores.get("centralised", np.nan), _INK, "--"), (scores.get("local_only", np.nan), _INK, ":")]
-    for level, colour, dashes in [*levels, (prevalence, _GREY, "-.")]:
+    levels = [(scores.get("centralised", np.nan), INK, "--"), (scores.get("local_only", np.nan), INK, ":")]
+    for level, colour, dashes in [*levels, (prevalence, GREY, "-.")]:
         if math.isfinite(level):
             axis.axhline(level, color=colour, linestyle=dashes, linewidth=1.4, zorder=1.5)
 
@@ -214,30 +239,32 @@ def _scale(axes: np.ndarray, curves: pd.DataFrame, summary: pd.DataFrame) -> Non
         top = max([level for level in levels if math.isfinite(level)], default=1.0)
         bands = curves["high"][curves["high"] <= 1.3 * top]
         axes[0, 0].set_ylim(0, min(1.02, max(1.06 * top, 1.03 * bands.max() if len(bands) else 0)))
-    totals = curves.groupby("algorithm")["mb"].max()
-    wide = len(totals) > 1 and totals.min() > 0 and totals.max() > _MB_LOG_RATIO * totals.min()
     for axis in axes[0]:
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
         axis.set_xlim(0, 1.03 * curves["round"].max())
-    for axis in axes[1]:
-        axis.set_xscale("log" if wide else "linear")
-        if not wide:
-            axis.set_xlim(0, 1.03 * totals.max())
+    for line, x in zip(axes[1:], ("mb", "time"), strict=False):
+        totals = curves.groupby("algorithm")[x].max()
+        wide = len(totals) > 1 and totals.min() > 0 and totals.max() > _COST_LOG_RATIO * totals.min()
+        for axis in line:
+            axis.set_xscale("log" if wide else "linear")
+            if not wide and totals.max() > 0:
+                axis.set_xlim(0, 1.03 * totals.max())
 
 
-def _label(figure: Figure, axes: np.ndarray, rounds: pd.DataFrame, num_banks: int) -> None:
+def _label(figure: Figure, axes: np.ndarray, rounds: pd.DataFrame, num_banks: int, conditions: str) -> None:
     """Titles, axis names, units."""
     seeds = plural(rounds["seed"].nunique(), "seed")
+    under = f" ({conditions})" if conditions else ""
     figure.suptitle(
-        "Average precision of the global model on the pooled test rows\n"
+        f"Average precision of the global model on the pooled test rows{under}\n"
         f"mean over {seeds}, band: 95 % t interval; {plural(num_banks, 'bank')}",
         fontsize=12,
-        color=_INK,
+        color=INK,
     )
-    for axis in axes[0]:
-        axis.set_xlabel("communication round", fontsize=9)
-    for axis in axes[1]:
-        axis.set_xlabel("total traffic up and down [MB = 10⁶ bytes]", fontsize=9)
+    names = ("communication round", "total traffic up and down [MB = 10⁶ bytes]", "simulated time [s]")
+    for line, name in zip(axes, names, strict=False):
+        for axis in line:
+            axis.set_xlabel(name, fontsize=9)
     for axis in axes[:, 0] if axes.shape[1] > 1 else axes[:1, 0]:
         axis.set_ylabel("average precision (PR-AUC)", fontsize=9)
 
@@ -252,12 +279,12 @@ def _legend(figure: Figure, result: Any, summary: pd.DataFrame, styles: dict[str
     ]
     finite = set(summary["algorithm"][summary["average_precision"].notna()])
     if "centralised" in finite:
-        handles.append(_handle("Centralised (all rows in one place)", _INK, "--", choices["centralised"]))
+        handles.append(_handle("Centralised (all rows in one place)", INK, "--", choices["centralised"]))
     if "local_only" in finite:
-        handles.append(_handle("Local only (mean of banks' own models)", _INK, ":", choices["local_only"]))
+        handles.append(_handle("Local only (mean of banks' own models)", INK, ":", choices["local_only"]))
     prevalence = facts.prevalence(result.manifest)
     if math.isfinite(prevalence):
-        handles.append(_handle(f"Prevalence {prevalence:.3g} (random ranking)", _GREY, "-.", 1))
+        handles.append(_handle(f"Prevalence {prevalence:.3g} (random ranking)", GREY, "-.", 1))
     figure.legend(
         handles=handles,
         loc="outside lower center",
@@ -302,7 +329,7 @@ def _draw_shares(axis: Axes, shares: pd.DataFrame, colours: str, top: float) -> 
         return image
     for (row, column), share in np.ndenumerate(shares.to_numpy()):
         if share > 0:
-            colour = "white" if share > 0.6 * top else _INK
+            colour = "white" if share > 0.6 * top else INK
             axis.text(column, row, _share_text(share), ha="center", va="center", fontsize=7.5, color=colour)
     return image
 
@@ -317,12 +344,12 @@ def _share_text(share: float) -> str:
 def _mark_zeros(axis: Axes, shares: pd.DataFrame) -> None:
     """A cross in each cell of a bank without fraud."""
     rows, columns = np.nonzero(shares.to_numpy() == 0)
-    axis.scatter(columns, rows, marker="x", s=18 if shares.shape[1] <= 20 else 4, color=_INK, linewidths=0.9)
+    axis.scatter(columns, rows, marker="x", s=18 if shares.shape[1] <= 20 else 4, color=INK, linewidths=0.9)
 
 
 def _label_shares(figure: Figure, axes: np.ndarray, images: list) -> None:
     """Titles and the two colour bars."""
-    figure.suptitle("Who holds the training rows and the frauds (cross: no fraud)", fontsize=12, color=_INK)
+    figure.suptitle("Who holds the training rows and the frauds (cross: no fraud)", fontsize=12, color=INK)
     names = ("share of rows", "share of frauds")
     for line, image, name in zip(axes, images, names, strict=True):
         line[0].set_ylabel("seed", fontsize=9)

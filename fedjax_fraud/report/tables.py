@@ -6,6 +6,7 @@ The rules, the same in every table:
 * A score that is not finite (a one-class test set has no average precision) is left out and counted, never 0 or 0.5.
 * Intervals are 95 % Student t intervals of the mean over seeds; one seed has a mean and no interval (NaN bounds).
 * NaN is a value of a key: a natural partition has no ``alpha`` and FedAvg no ``mu``, and neither row is dropped.
+* A baseline knows no conditions (nobody waits for anybody) and stands beside the algorithms under each of them.
 """
 
 from collections.abc import Collection, Iterator
@@ -16,12 +17,21 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.special import stdtrit
 
+from fedjax_fraud.conditions import IDEAL
+from fedjax_fraud.grid import CONDITION_KEYS
+
 SCORES = {"average_precision": 1, "roc_auc": 1, "log_loss": -1}
 """The scores, and whether more (1) or less (-1) is better."""
 
 BASELINES = ("centralised", "local_only")
-HYPERPARAMETERS = ("client_lr", "mu", "num_epochs")
-SETTING_KEYS = ("algorithm", "alpha", *HYPERPARAMETERS)
+HYPERPARAMETERS = ("client_lr", "mu", "server_lr", "num_epochs")
+CONDITIONS = {name: getattr(IDEAL, name) for name in CONDITION_KEYS}
+"""What went wrong, and its value where nothing did."""
+
+CASE = ("alpha", *CONDITIONS)
+"""Under the same case algorithms compare."""
+
+SETTING_KEYS = ("algorithm", *CASE, *HYPERPARAMETERS)
 
 _LISTED_FIRST = ("fedavg", "fedprox", "scaffold")
 _UNIT = ["setting", "alpha"]
@@ -71,6 +81,12 @@ def mean_interval(values: Float[np.ndarray, " seeds"] | pd.Series | list | tuple
     return Interval(mean, mean - half, mean + half, n, int(given.size) - n)
 
 
+def complete(table: pd.DataFrame) -> pd.DataFrame:
+    """A table with every column of ``SETTING_KEYS``: results stored before one was known had its ideal value."""
+    values = CONDITIONS | dict(server_lr=np.nan, seconds=np.nan, num_faulty=0, num_silent=0)
+    return table.assign(**{name: value for name, value in values.items() if name not in table.columns})
+
+
 def final_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
     """One row per setting: its last round, with what its rounds add up to.
 
@@ -79,8 +95,9 @@ def final_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
 
     Returns: the last round's columns, where ``bytes_down`` and ``bytes_up`` are now totals over the rounds, ``drift``
       the mean over the rounds that were not skipped, ``delta_norm_max`` the largest client step of any round,
-      ``num_rejected`` the sum, and ``num_skipped`` the number of skipped rounds. A centralised setting without alpha
-      stands for every partition of its seed, so it appears once for each alpha of the federated settings.
+      ``num_rejected``, ``num_faulty``, ``num_silent`` and ``seconds`` the sums, and ``num_skipped`` the number of
+      skipped rounds. A centralised setting without alpha stands for every partition of its seed, so it appears once
+      for each alpha of the federated settings; every baseline appears once for each of their conditions.
 
     Raises: ValueError if two settings are the same up to their number: they would count as two seeds.
     """
@@ -92,23 +109,27 @@ def final_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
         drift=("drift", "mean"),
         delta_norm_max=("delta_norm_max", "max"),
         num_rejected=("num_rejected", "sum"),
+        num_faulty=("num_faulty", "sum"),
+        num_silent=("num_silent", "sum"),
+        seconds=("seconds", lambda seconds: seconds.sum(min_count=1)),
         num_skipped=("skipped", "sum"),
     )
     last = ordered.drop_duplicates(_UNIT, keep="last")
     kept = [name for name in last.columns if name in _UNIT or name not in totals.columns]
-    final = _spread_centralised(last[kept].merge(totals, on=_UNIT))
+    final = _spread_conditions(_spread_centralised(last[kept].merge(totals, on=_UNIT)))
     _require_unique(final, [*SETTING_KEYS, "seed"])
     return final
 
 
 def in_order(rounds: pd.DataFrame) -> pd.DataFrame:
-    """The rounds of each setting one after the other, with ``mb``, the megabytes up and down so far.
+    """The rounds of each setting one after the other, with ``mb``, megabytes up and down so far, and ``time``, seconds.
 
     A centralised setting may stand in the table once for each alpha, so a setting is told by its number and alpha.
     """
-    ordered = rounds.sort_values([*_UNIT, "round"], kind="stable").reset_index(drop=True)
-    total = ordered.assign(mb=ordered["bytes_down"] + ordered["bytes_up"])
-    return ordered.assign(mb=total.groupby(_UNIT, dropna=False)["mb"].cumsum() / _BYTES_PER_MB)
+    ordered = complete(rounds).sort_values([*_UNIT, "round"], kind="stable").reset_index(drop=True)
+    total = ordered.assign(sent=ordered["bytes_down"] + ordered["bytes_up"])
+    so_far = total.groupby(_UNIT, dropna=False)[["sent", "seconds"]].cumsum()
+    return ordered.assign(mb=so_far["sent"] / _BYTES_PER_MB, time=so_far["seconds"])
 
 
 def summarise(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -120,8 +141,9 @@ def summarise(rounds: pd.DataFrame) -> pd.DataFrame:
     Returns: the keys; ``num_rounds``; ``num_seeds``, ``num_diverged`` and ``num_used`` (seeds in the mean of the
       average precision); each score with ``_low`` and ``_high``; ``mb_down``, ``mb_up``, ``mb_total`` (1e6 bytes, all
       clients and rounds, mean over all seeds: a diverged run was paid for too); ``relative_mb`` (bytes over those of
-      FedAvg at the same alpha, seed, rate and epochs; NaN without such a partner); ``drift`` (mean over
-      rounds and seeds) and ``delta_norm_max`` (largest client step of any round and seed that did not diverge).
+      FedAvg at the same case, seed, rate and epochs; NaN without such a partner); ``drift`` (mean over
+      rounds and seeds) and ``delta_norm_max`` (largest client step of any round and seed that did not diverge);
+      ``seconds``, the simulated time of all rounds, mean over seeds.
     """
     final = final_rounds(rounds).rename(columns={"round": "num_rounds"})
     final["reference_bytes"] = _reference_bytes(final, "fedavg")
@@ -136,7 +158,7 @@ def paired_differences(
 ) -> pd.DataFrame:
     """How far each algorithm is from a reference on the same partition, start, cohorts and batches.
 
-    A pair shares alpha, seed and the columns in ``match``. A pair in which either side diverged or
+    A pair shares the case, the seed and the columns in ``match``. A pair in which either side diverged or
     has no score is excluded and counted.
 
     Args:
@@ -189,7 +211,7 @@ def best_settings(rounds: pd.DataFrame) -> pd.DataFrame:
 
 def num_choices(rounds: pd.DataFrame) -> dict[str, int]:
     """How many combinations of hyperparameters each algorithm was run with."""
-    combinations = rounds[["algorithm", *HYPERPARAMETERS]].drop_duplicates()
+    combinations = complete(rounds)[["algorithm", *HYPERPARAMETERS]].drop_duplicates()
     return {name: int(count) for name, count in combinations["algorithm"].value_counts().items()}
 
 
@@ -201,30 +223,31 @@ def score_targets(rounds: pd.DataFrame, share: float = 0.95, reference: str = "f
       share: the fraction of the reference's score, in (0, 1].
       reference: the algorithm that sets the target; of several hyperparameters the one with the highest mean counts.
 
-    Returns: columns ``alpha, target``, a row for each alpha at which the reference has a score.
+    Returns: the columns of ``CASE`` and ``target``, a row for each case in which the reference has a score.
     """
     if not 0 < share <= 1:
         raise ValueError(f"`share` must be in (0, 1], got {share}.")
     table = summarise(rounds)
     table = table[(table["algorithm"] == reference) & table["average_precision"].notna()]
-    best = table.groupby("alpha", dropna=False, as_index=False)["average_precision"].max()
+    best = table.groupby(list(CASE), dropna=False, as_index=False)["average_precision"].max()
     best["target"] = share * best["average_precision"]
-    return best[["alpha", "target"]]
+    return best[[*CASE, "target"]]
 
 
 def cost_to_target(rounds: pd.DataFrame, share: float = 0.95, reference: str = "fedavg") -> pd.DataFrame:
-    """Rounds and megabytes until the pooled average precision first reaches a target (baselines left out).
+    """Rounds, megabytes and simulated seconds until the pooled average precision first reaches a target.
 
-    The target of an alpha is ``share`` times the reference's final mean average precision there. ``rounds_to_target``
-    and ``mb_to_target`` are medians over **all** seeds, where a seed that never reached the target (or diverged) counts
-    as infinite: the number by which half of the seeds had reached it, infinite if fewer did. A mean over the seeds that
-    got there would favour an algorithm that rarely does.
+    The target of a case is ``share`` times the reference's final mean average precision there; baselines are left
+    out. ``rounds_to_target``, ``mb_to_target`` and ``seconds_to_target`` are medians over **all** seeds, where a seed
+    that never reached the target (or diverged) counts as infinite: the number by which half of the seeds had reached
+    it, infinite if fewer did. A mean over the seeds that got there would favour an algorithm that rarely does.
 
-    Returns: the keys, ``target``, ``num_seeds``, ``num_reached``, ``rounds_to_target``, ``mb_to_target``.
+    Returns: the keys, ``target``, ``num_seeds``, ``num_reached``, ``rounds_to_target``, ``mb_to_target``,
+      ``seconds_to_target`` (NaN without a clock).
     """
     federated = rounds[~rounds["algorithm"].isin(BASELINES)]
     targets = score_targets(rounds, share, reference)
-    merged = in_order(federated).merge(targets, on="alpha", how="inner")
+    merged = in_order(federated).merge(targets, on=list(CASE), how="inner")
     rows = [_target_row(key, group) for key, group in _groups(merged, SETTING_KEYS)]
     return _ordered(rows, [*SETTING_KEYS, *_TARGET_COLUMNS])
 
@@ -281,7 +304,7 @@ def partition_table(partitions: pd.DataFrame) -> pd.DataFrame:
 
 def diverged_settings(rounds: pd.DataFrame) -> pd.DataFrame:
     """The settings that diverged, by name: one row each, with their keys and seed."""
-    last = rounds.drop_duplicates("setting", keep="last").sort_values("setting", kind="stable")
+    last = complete(rounds).drop_duplicates("setting", keep="last").sort_values("setting", kind="stable")
     return last[last["diverged"].astype(bool)][["setting", *SETTING_KEYS, "seed"]].reset_index(drop=True)
 
 
@@ -289,7 +312,7 @@ _PAIR_COLUMNS = [
     *SETTING_KEYS,
     *("difference", "difference_low", "difference_high", "num_pairs", "wins", "num_excluded", "num_unpaired"),
 ]
-_TARGET_COLUMNS = ("target", "num_seeds", "num_reached", "rounds_to_target", "mb_to_target")
+_TARGET_COLUMNS = ("target", "num_seeds", "num_reached", "rounds_to_target", "mb_to_target", "seconds_to_target")
 _BANK_COLUMNS = (
     *("bank_rank", "num_seeds", "num_defined", "num_train", "num_train_positives", "average_precision"),
     *("difference", "difference_low", "difference_high", "num_pairs", "wins"),
@@ -321,6 +344,16 @@ def _spread_centralised(final: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([final[~spread], copies[final.columns]], ignore_index=True)
 
 
+def _spread_conditions(final: pd.DataFrame) -> pd.DataFrame:
+    """Baseline rows once for each combination of conditions that the federated settings have."""
+    baseline = final["algorithm"].isin(BASELINES)
+    combinations = final[~baseline][list(CONDITIONS)].drop_duplicates()
+    if not baseline.any() or combinations.empty:
+        return final
+    copies = final[baseline].drop(columns=list(CONDITIONS)).merge(combinations, how="cross")
+    return pd.concat([final[~baseline], copies[final.columns]], ignore_index=True)
+
+
 def _ordered(rows: list[dict], columns: Collection[str] = ()) -> pd.DataFrame:
     """A frame of rows by alpha, then FedAvg, FedProx, SCAFFOLD, the other algorithms, the baselines."""
     if not rows:
@@ -328,7 +361,7 @@ def _ordered(rows: list[dict], columns: Collection[str] = ()) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     place = frame["algorithm"].map(_place)
     keys = [name for name in (*HYPERPARAMETERS, "bank_rank") if name in frame.columns]
-    ordered = frame.assign(_place=place).sort_values(["alpha", "_place", "algorithm", *keys], kind="stable")
+    ordered = frame.assign(_place=place).sort_values([*CASE, "_place", "algorithm", *keys], kind="stable")
     return ordered.drop(columns="_place").reset_index(drop=True)
 
 
@@ -346,7 +379,7 @@ def _with_bounds(name: str, interval: Interval) -> dict[str, float]:
 
 def _with_partner(final: pd.DataFrame, reference: str, match: tuple[str, ...], values: list[str]) -> pd.DataFrame:
     """Each setting beside the reference's setting of the same data: ``values`` again, with suffix ``_partner``."""
-    shared = ["alpha", "seed", *match]
+    shared = [*CASE, "seed", *match]
     partner = final[final["algorithm"] == reference][[*shared, *values]]
     if partner.duplicated(shared).any():
         raise ValueError(
@@ -358,7 +391,7 @@ def _with_partner(final: pd.DataFrame, reference: str, match: tuple[str, ...], v
 
 def _reference_bytes(final: pd.DataFrame, reference: str) -> pd.Series:
     """Total bytes of the reference's partner of each setting; NaN without one, or where a pair is ambiguous."""
-    shared = ["alpha", "seed", "client_lr", "num_epochs"]
+    shared = [*CASE, "seed", "client_lr", "num_epochs"]
     partner = final[final["algorithm"] == reference]
     partner = partner[~partner.duplicated(shared, keep=False)]
     total = partner.assign(total=partner["bytes_down"] + partner["bytes_up"])[[*shared, "total"]]
@@ -378,6 +411,7 @@ def _summary_row(key: tuple, group: pd.DataFrame) -> dict:
     row |= _cost_columns(group)
     row["drift"] = mean_interval(used["drift"]).mean
     row["delta_norm_max"] = float(used["delta_norm_max"].max())
+    row["seconds"] = float(group["seconds"].mean())
     return row
 
 
@@ -418,6 +452,8 @@ def _target_row(key: tuple, group: pd.DataFrame) -> dict:
     row["num_reached"] = len(first)
     row["rounds_to_target"] = _reached_by_half(first["round"], num_seeds)
     row["mb_to_target"] = _reached_by_half(first["mb"], num_seeds)
+    known = group["time"].notna().all()
+    row["seconds_to_target"] = _reached_by_half(first["time"], num_seeds) if known else np.nan
     return row
 
 
@@ -429,7 +465,7 @@ def _reached_by_half(values: pd.Series, num_seeds: int) -> float:
 
 def _banks_beside_local(banks: pd.DataFrame, diverged: Collection[int]) -> pd.DataFrame:
     """The banks of settings that did not diverge, ranked by size, each beside its own model's score."""
-    kept = banks[~banks["setting"].isin(list(diverged))]
+    kept = complete(banks[~banks["setting"].isin(list(diverged))])
     two_classes = (kept["num_test_positives"] > 0) & (kept["num_test_positives"] < kept["num_test"])
     kept = kept.assign(average_precision=kept["average_precision"].where(two_classes))
     kept = kept.sort_values([*_UNIT, "num_train", "client"], ascending=[True, True, False, True], kind="stable")

@@ -1,12 +1,12 @@
 """What things are called and how numbers are written, the same in the dossier, the figures and the terminal."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from .tables import HYPERPARAMETERS
+from .tables import CONDITIONS, HYPERPARAMETERS, complete
 
 DASH = "—"
 
@@ -21,11 +21,25 @@ _ALGORITHMS = {
     "fedadam": "FedAdam",
     "fedyogi": "FedYogi",
     "fedadagrad": "FedAdagrad",
+    "fedavgm": "FedAvgM",
+    "fedprox_adaptive": "FedProx, adaptive mu",
+    "mimelite": "MimeLite",
     "ditto": "Ditto",
     "centralised": "Centralised",
     "local_only": "Local only",
 }
-_SYMBOLS = {"client_lr": "lr", "mu": "mu", "num_epochs": "epochs"}
+_SYMBOLS = {"client_lr": "lr", "mu": "mu", "server_lr": "server lr", "num_epochs": "epochs"}
+_CONDITION_WORDS = {
+    "participation": "{:.0%} asked",
+    "cohort": "cohorts {}",
+    "stragglers": "{:.0%} stragglers",
+    "policy": "policy {}",
+    "deadline": "deadline {:g} s",
+    "drop_before": "{:.0%} gone before",
+    "drop_after": "{:.0%} gone after",
+    "fault": "faults {}",
+    "fault_rate": "{:.0%} faulty",
+}
 
 
 def algorithm_name(algorithm: str) -> str:
@@ -36,6 +50,23 @@ def algorithm_name(algorithm: str) -> str:
 def alpha_name(alpha: float) -> str:
     """An alpha as text; NaN is a partition that has none (natural or IID)."""
     return "none" if math.isnan(alpha) else f"{alpha:g}"
+
+
+def conditions_name(row: Mapping, among: pd.DataFrame) -> str:
+    """The conditions of a row in words, those that vary in ``among``; empty if none does.
+
+    Example:
+      >>> table = pd.DataFrame({"stragglers": [0.0, 0.5]})
+      >>> conditions_name({"stragglers": 0.5}, table)
+      '50% stragglers'
+    """
+    varied = [name for name in CONDITIONS if name in among.columns and among[name].nunique(dropna=False) > 1]
+    return ", ".join(_CONDITION_WORDS[name].format(row[name]) for name in varied)
+
+
+def case_name(row: Mapping, among: pd.DataFrame) -> str:
+    """An alpha and the conditions that vary, for the first column of a table."""
+    return ", ".join(filter(None, (alpha_name(row["alpha"]), conditions_name(row, among))))
 
 
 def skew_regime(alpha: float) -> str:
@@ -57,6 +88,7 @@ def setting_names(frame: pd.DataFrame, among: pd.DataFrame | None = None) -> lis
       >>> setting_names(pd.DataFrame({"algorithm": ["fedprox"], "mu": [0.01], "client_lr": [0.1], "num_epochs": [1]}))
       ['FedProx (mu 0.01)']
     """
+    frame = complete(frame)
     whole = frame if among is None else among
     shown = [name for name in HYPERPARAMETERS if name == "mu" or whole[name].dropna().nunique() > 1]
     return [_setting_name(row, shown) for row in frame.to_dict("records")]
