@@ -375,14 +375,15 @@ def _read_availability(path: str | None):
 def _write_sweep(result, out: pathlib.Path, began: float) -> None:
     from fedjax_fraud import report
 
-    report.write(result, out)
+    written = report.write(result, out)
     report.print_summary(result)
+    picture = next(path for path in reversed(written) if path.name.startswith(("conditions", "convergence")))
     timings, work = result.manifest["timings"], result.manifest["work"]
     print(
         f"{work['num_federations']} federations (and baselines) in {time.perf_counter() - began:.1f} s: compile "
         f"{timings['compile_seconds']:.1f} s, run {timings['run_seconds']:.1f} s, "
         f"{work['rows_per_second'] / 1e6:.2f} million rows trained a second.\n"
-        f"Report: {out / 'dossier.md'}, picture: {out / 'convergence.png'}"
+        f"Report: {out / 'dossier.md'}, picture: {picture}"
     )
 
 

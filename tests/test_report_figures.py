@@ -46,7 +46,7 @@ def test_the_legend_says_when_a_line_is_the_best_of_several():
 
 def test_algorithms_differ_in_colour_and_in_dashes():
     names = ("fedavg", "fedprox", "scaffold")
-    assert len({figures.STYLES[name][0] for name in names}) == len({str(figures._STYLES[name][1]) for name in names})
+    assert len({figures.STYLES[name][0] for name in names}) == len({str(figures.STYLES[name][1]) for name in names})
 
 
 @pytest.mark.parametrize(

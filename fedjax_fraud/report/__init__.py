@@ -1,7 +1,7 @@
 """From a sweep's result to what people read: tables, pictures, a dossier, a folder of files, lines for a terminal."""
 
 from .bundle import write, write_partitions
-from .console import partition_lines, print_partitions, print_summary, summary_lines, summary_table
+from .console import partition_lines, print_partitions, print_summary, summary_lines, summary_tables
 from .dossier import dossier
 from .store import StoredResult, check_output_folder, load, strict_json, write_bytes_atomically
 from .tables import (
@@ -37,7 +37,7 @@ __all__ = [
     "strict_json",
     "summarise",
     "summary_lines",
-    "summary_table",
+    "summary_tables",
     "write",
     "write_bytes_atomically",
     "write_partitions",

@@ -69,8 +69,8 @@ def _files(result: Any) -> Iterator[tuple[str, bytes]]:
     for place, (name, part) in enumerate(parts, start=1):
         convergence = figures.convergence(part, name)
         number = f"-{place}" if len(parts) > 1 else ""
-        yield f"convergence{number}.png", figures.png_bytes(convergence)
         yield f"convergence{number}.svg", figures.svg_bytes(convergence)
+        yield f"convergence{number}.png", figures.png_bytes(convergence)
     if len(parts) > 1:
         yield "conditions.png", figures.png_bytes(condition_figure.conditions(result))
     yield "partition.png", figures.png_bytes(figures.partition_heatmap(result.partitions))

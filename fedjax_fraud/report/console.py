@@ -21,45 +21,52 @@ MAX_BANK_ROWS = 60
 _MISSING = "-"
 
 
-def summary_table(result: Any) -> Table:
-    """One row per alpha and algorithm: scores, traffic, paired difference to FedAvg, diverged settings.
+def summary_tables(result: Any) -> list[Table]:
+    """One table for each combination of conditions, a row per alpha and algorithm.
+
+    Columns: scores, traffic, paired difference to FedAvg, diverged settings.
 
     Args:
       result: has ``rounds`` and ``manifest``.
 
-    Returns: a table for ``rich``, at most 100 columns wide; baselines and the prevalence have rows of their own.
+    Returns: tables for ``rich``, at most 100 columns wide; baselines and the prevalence have rows of their own.
     """
     summary = summarise(result.rounds)
+    summary = summary.assign(name=setting_names(summary))
     differences = _differences(result.rounds, summary)
     prevalence = facts.prevalence(result.manifest)
+    return [
+        _summary_table(group, conditions_name(group.iloc[0].to_dict(), summary), summary, differences, prevalence)
+        for _, group in summary.groupby(list(CONDITIONS), dropna=False)
+    ]
+
+
+def _summary_table(group: pd.DataFrame, conditions: str, summary: pd.DataFrame, differences: dict, prevalence: float):
+    """The table of one combination of conditions."""
+    title = "Pooled test rows after the last round: mean over seeds [95 % interval]"
     table = _empty_table(
-        "Pooled test rows after the last round: mean over seeds [95 % interval]",
+        f"{conditions}\n{title}" if conditions else title,
         ("alpha", "algorithm", "AP (PR-AUC)", "ROC", "loss", "MB", "AP minus FedAvg", "div."),
     )
-    named = summary.assign(name=setting_names(summary))
-    shown_conditions = ""
-    for _, group in named.groupby([*CONDITIONS, "alpha"], dropna=False):
-        conditions = conditions_name(group.iloc[0].to_dict(), summary)
-        if conditions != shown_conditions:
-            _add_row(table, "", conditions, *[""] * 6)
-            table.add_section()
-            shown_conditions = conditions
-        for place, row in enumerate(group.to_dict("records")):
-            first, case = "" if place else alpha_name(row["alpha"]), case_name(row, summary)
-            _add_row(table, first, *_summary_cells(row, differences.get(row["name"], {}).get(case)))
+    for _, rows in group.groupby("alpha", dropna=False):
+        for place, row in enumerate(rows.to_dict("records")):
+            first = "" if place else alpha_name(row["alpha"])
+            difference = differences.get(row["name"], {}).get(case_name(row, summary))
+            _add_row(table, first, *_summary_cells(row, difference))
         _add_row(table, "", "prevalence", _ascii(number(prevalence)), "0.500", *[_MISSING] * 4)
         table.add_section()
     return table
 
 
 def summary_lines(result: Any) -> list[str]:
-    """The lines of ``summary_table`` without colour."""
-    return _lines(summary_table(result))
+    """The lines of ``summary_tables`` without colour."""
+    return [line for table in summary_tables(result) for line in _lines(table)]
 
 
 def print_summary(result: Any) -> None:
-    """Prints ``summary_table``; a terminal narrower than 100 columns wraps cells."""
-    _print(summary_table(result))
+    """Prints ``summary_tables``; a terminal narrower than 100 columns wraps cells."""
+    for table in summary_tables(result):
+        _print(table)
 
 
 def partition_lines(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> list[str]:

@@ -60,9 +60,18 @@ def dossier(result: Any) -> str:
 def _title(case: _Case) -> str:
     return (
         "# Federated fraud detection: audit dossier\n\n"
-        "Pictures: [convergence](convergence.svg), [partitions](partition.png). "
+        f"Pictures: {_pictures(case)}, [partitions](partition.png). "
         "Numbers: `summary.csv`, `results.parquet`, `banks.parquet`, `partitions.parquet`; record: `manifest.json`."
     )
+
+
+def _pictures(case: _Case) -> str:
+    """Links to the pictures of scores: one, or one for each combination of conditions and all of them in another."""
+    num = len(tables.complete(case.summary)[list(tables.CONDITIONS)].drop_duplicates())
+    if num == 1:
+        return "[convergence](convergence.svg)"
+    each = ", ".join(f"[{place}](convergence-{place}.svg)" for place in range(1, num + 1))
+    return f"[final scores under each condition](conditions.png), convergence {each}"
 
 
 def _leak_warning(case: _Case) -> str:
