@@ -62,8 +62,9 @@ class LocalState(NamedTuple):
     Attributes:
       params, opt_state: the local model and its optimizer's state.
       num_done: steps made so far.
-      gradient_sum: running sum over rows of the gradient at the global model, and ``num_rows`` its rows; ``()`` and
-        ``()`` unless the algorithm needs them.
+      gradient_sum, loss_sum: running sums over rows of the gradient and of the loss at the global model, and
+        ``num_rows`` their rows; ``()`` each unless the algorithm needs them.
+      personal, personal_opt_state: the client's own model and its optimizer's state; ``()`` unless it has one.
     """
 
     params: Any
@@ -71,6 +72,9 @@ class LocalState(NamedTuple):
     num_done: Int[Array, ""]
     gradient_sum: Any = ()
     num_rows: Any = ()
+    loss_sum: Any = ()
+    personal: Any = ()
+    personal_opt_state: Any = ()
 
 
 def steps_per_epoch(num_examples: Int[Array, "*shape"], batch_size: int) -> Int[Array, "*shape"]:
@@ -142,11 +146,21 @@ def plan_batches(
     return Batch(rows, labels, valid, step < task.num_steps)
 
 
-def start_local(algorithm: FedAlgorithm, params) -> LocalState:
-    """The state before the first step: the global model and a fresh optimizer."""
+def start_local(algorithm: FedAlgorithm, params, client=()) -> LocalState:
+    """The state before the first step: the global model, the client's own where it has one, and fresh optimizers.
+
+    Args:
+      algorithm: says what the state has to hold.
+      params: the global model.
+      client: the client's state; only read, for its ``personal``, if the algorithm has ``correct_personal``.
+    """
     state = LocalState(params, algorithm.client_opt.init(params), jnp.zeros((), jnp.int32))
     if algorithm.needs_server_gradient:
-        state = state._replace(gradient_sum=optax.tree.zeros_like(params), num_rows=jnp.zeros(()))
+        zero = jnp.zeros(())
+        state = state._replace(gradient_sum=optax.tree.zeros_like(params), num_rows=zero, loss_sum=zero)
+    if algorithm.correct_personal is not None:
+        own = client.personal
+        state = state._replace(personal=own, personal_opt_state=algorithm.client_opt.init(own))
     return state
 
 
@@ -156,16 +170,24 @@ def local_step(
     """One optimizer step of one client; past its last step the state is carried on unchanged."""
     features = data.table.at[batch.rows, 1:].get(mode="promise_in_bounds")
     rows = features, batch.labels, batch.valid
-    grads = jax.grad(objective.batch_loss)(state.params, *rows)
-    grads = algorithm.correct(grads, state.params, server, client)
-    updates, opt_state = algorithm.client_opt.update(grads, state.opt_state, state.params)
-    after = state._replace(params=optax.apply_updates(state.params, updates), opt_state=opt_state)
+
+    def step(correct, params, opt_state):
+        grads = correct(jax.grad(objective.batch_loss)(params, *rows), params, server, client)
+        updates, opt_state = algorithm.client_opt.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    params, opt_state = step(algorithm.correct, state.params, state.opt_state)
+    after = state._replace(params=params, opt_state=opt_state)
+    if algorithm.correct_personal is not None:
+        own, own_opt_state = step(algorithm.correct_personal, state.personal, state.personal_opt_state)
+        after = after._replace(personal=own, personal_opt_state=own_opt_state)
     if algorithm.needs_server_gradient:
         num_rows = jnp.sum(batch.valid)
-        at_server = jax.grad(objective.batch_loss)(server.params, *rows)
+        loss, at_server = jax.value_and_grad(objective.batch_loss)(server.params, *rows)
         after = after._replace(
             gradient_sum=optax.tree.add_scale(state.gradient_sum, num_rows, at_server),
             num_rows=state.num_rows + num_rows,
+            loss_sum=state.loss_sum + num_rows * loss,
         )
     return optax.tree.where(batch.live, after, state)
 
