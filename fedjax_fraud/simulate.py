@@ -207,8 +207,8 @@ def train_pool(
     clients = flat(state.clients)
     plan = packing.plan_lanes(tasks.num_steps, num_lanes=program.num_lanes, chunk_length=program.chunk_length)
 
-    def start(hyper, params):
-        return start_local(program.build(hyper), params)
+    def start(hyper, params, client):
+        return start_local(program.build(hyper), params, client)
 
     def run_lane(hyper, task, server, client, local):
         return local_chunk(
@@ -235,7 +235,7 @@ def train_pool(
         )
         return jax.tree.map(lambda a, b: a.at[ids].set(b, mode="drop"), store, after)
 
-    store = _take(jax.vmap(start)(settings.hyper, state.server.params), setting_of)
+    store = jax.vmap(start)(_take(settings.hyper, setting_of), _take(state.server.params, setting_of), clients)
     store = jax.lax.fori_loop(0, plan.num_waves, wave, store)
     return jax.tree.map(lambda leaf: leaf.reshape(num_settings, num_clients, *leaf.shape[1:]), store)
 
@@ -271,12 +271,13 @@ def finish_setting(program: Program, hyper, state: FedState, local: LocalState, 
     with no client left the whole state stays as it was.
     """
     algorithm = program.build(hyper)
-    server_gradient = None
+    work = LocalWork(local.params, num_steps, count)
     if algorithm.needs_server_gradient:
-        server_gradient = jax.tree.map(
-            lambda total: total / aggregate.spread(jnp.maximum(local.num_rows, 1), total), local.gradient_sum
-        )
-    work = LocalWork(local.params, num_steps, count, server_gradient)
+        num_rows = jnp.maximum(local.num_rows, 1)
+        gradient = jax.tree.map(lambda total: total / aggregate.spread(num_rows, total), local.gradient_sum)
+        work = work._replace(server_gradient=gradient, server_loss=local.loss_sum / num_rows)
+    if algorithm.correct_personal is not None:
+        work = work._replace(personal=local.personal)
     result = jax.vmap(algorithm.client_update, in_axes=(None, 0, 0))(state.server, state.clients, work)
 
     trained = num_steps > 0
