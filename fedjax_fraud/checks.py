@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import optax
 
 from fedjax_fraud.types import Partition
 
@@ -39,6 +40,16 @@ def check_numbers(name: str, values: Sequence, *, positive: bool = True) -> None
             raise ValueError(
                 f"`{name}` must be a finite number {wanted} within float32, got {value!r}. Pass a number {wanted}."
             )
+
+
+def check_rate(client_lr: Any, remedy: str) -> None:
+    """Raises TypeError for an optimizer or a schedule where an algorithm takes the rate of plain SGD.
+
+    ``remedy`` says what the algorithm rests on and what to pass instead. A tracer is a rate.
+    """
+    if isinstance(client_lr, optax.GradientTransformation) or callable(client_lr):
+        kind = "a schedule" if callable(client_lr) else "an optax optimizer"
+        raise TypeError(f"`client_lr` must be a number, got {kind}. {remedy}")
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from fedjax_fraud import local
-from fedjax_fraud.algorithms import ALGORITHMS
+from fedjax_fraud.algorithms import ALGORITHMS, build_with
 from fedjax_fraud.server import finish_setting
 from fedjax_fraud.simulate import run_rounds
 from fedjax_fraud.types import LocalWork
@@ -21,6 +21,7 @@ from tests.test_reference import (
     NUM_SETTINGS,
     QUICK,
     UNEQUAL,
+    entry_federations,
     federations,
     init_state,
     jit_select,
@@ -36,28 +37,20 @@ BUILDS = {entry.build: name for name, entry in ALGORITHMS.items()}
 ONE_OF_EACH = list(BUILDS.values())
 
 
-def entry_federations(name, **changes):
-    """Settings that differ in seed, rate, mu, epochs and cohort, as the entry's algorithm takes them."""
-    entry = ALGORITHMS[name]
-    return federations(
-        **dict(
-            UNEQUAL,
-            partition_id=0,
-            counts=COUNTS,
-            mu=entry.fixed.get("mu", [0.0, 0.5, 1.0, 0.1]),
-            **changes,
-        )
-    )
+def same_rows(name, **changes):
+    """Settings that differ in seed, rate, mu, epochs and cohort, but not in who owns which rows."""
+    return entry_federations(name, partition_id=0, counts=COUNTS, **changes)
 
 
 def hyper(name):
     entry = ALGORITHMS[name]
-    return {"client_lr": jnp.float32(0.1), "mu": jnp.float32(entry.fixed.get("mu", 0.5))}
+    values = dict(client_lr=0.1, mu=0.5, server_lr=1.0) | dict(entry.defaults) | dict(entry.fixed)
+    return {key: jnp.float32(value) for key, value in values.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_state_keeps_structure_shape_and_dtype_over_rounds(name):
-    feds = entry_federations(name)
+    feds = same_rows(name)
     prog = program(ALGORITHMS[name].build)
     first = init_state(prog.build, feds.settings(), feds.params)
     states, histories = run_engine(prog, feds, 3)
@@ -75,7 +68,10 @@ def slots(algorithm, params):
     server, client = state.server, of_setting(state.clients, 0)
     grads = jax.tree.map(lambda p: 0.3 + jnp.cos(p), params)
     corrected = algorithm.correct(grads, optax.tree.scale(1.5, params), server, client)
-    work = LocalWork(optax.tree.scale(0.5, params), jnp.int32(3), jnp.int32(7), grads)
+    own = params
+    if algorithm.correct_personal is not None:
+        own = algorithm.correct_personal(grads, optax.tree.scale(1.5, client.personal), server, client)
+    work = LocalWork(optax.tree.scale(0.5, params), jnp.int32(3), jnp.int32(7), grads, jnp.float32(0.7), own)
     result = algorithm.client_update(server, client, work)
     # The weights' prefix tree must fit the message, as the engine's mean requires.
     jax.tree.map(lambda w, part: jax.tree.map(lambda leaf: w * leaf, part), result.weight, result.message)
@@ -102,11 +98,19 @@ def test_slots_run_under_strict_dtype_promotion(name):
         jax.eval_shape(lambda h: slots(ALGORITHMS[name].build(h), params), hyper(name))
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_packed_lanes_equal_a_plain_loop(name):
+@pytest.mark.parametrize(
+    "name, client_optimizer",
+    [
+        *((name, "sgd") for name in ONE_OF_EACH),
+        ("fedyogi", "momentum"),
+        ("ditto", "adam"),
+        ("fedprox_adaptive", "adam"),
+    ],
+)
+def test_packed_lanes_equal_a_plain_loop(name, client_optimizer):
     """One round by hand: every client on its own, step after step, through the same one-client functions."""
-    feds = entry_federations(name)
-    prog = program(ALGORITHMS[name].build)
+    feds = same_rows(name)
+    prog = program(build_with(name, client_optimizer))
     (state,), _ = run_engine(prog, feds, 1)
     settings, data = jax.device_get(feds.settings()), feds.data()
     start = jax.device_get(init_state(prog.build, settings, feds.params))
@@ -132,7 +136,7 @@ def test_packed_lanes_equal_a_plain_loop(name):
                 np.int32(1),
                 keys[f, k],
             )
-            carried = local.start_local(prog.build(hyper_f), before.server.params)
+            carried = local.start_local(prog.build(hyper_f), before.server.params, of_setting(before.clients, k))
             for _ in range(int(num_steps[f, k])):
                 carried = step(hyper_f, task, before.server, of_setting(before.clients, k), carried)
             trained.append(carried)
@@ -145,7 +149,7 @@ def test_packed_lanes_equal_a_plain_loop(name):
 @pytest.fixture(scope="module", params=ONE_OF_EACH)
 def together_and_apart(request):
     """Four settings in one pool with an empty client each, and the same four one by one without that client."""
-    feds = entry_federations(request.param)
+    feds = same_rows(request.param)
     prog = program(ALGORITHMS[request.param].build)
     together, _ = run_engine(prog, feds, 3)
     apart = []
@@ -154,8 +158,8 @@ def together_and_apart(request):
             counts=COUNTS[:-1],
             orders=UNEQUAL["orders"],
             num_settings=1,
-            mu=feds.hyper["mu"][f],
-            **{name: UNEQUAL[name][f] for name in ("seed", "num_epochs", "participation", "client_lr")},
+            **{key: value[f] for key, value in feds.hyper.items()},
+            **{key: UNEQUAL[key][f] for key in ("seed", "num_epochs", "participation")},
         )
         apart.append(run_engine(prog, alone, 3)[0][-1])
     return together[-1], apart
@@ -182,7 +186,7 @@ def test_an_empty_client_changes_nothing_at_full_participation(together_and_apar
 def test_one_trace_serves_all_cohorts_seeds_and_hyperparameters(name):
     prog = program(ALGORITHMS[name].build)
     run = jax.jit(chex.assert_max_traces(run_rounds, n=1), static_argnums=0, compiler_options=QUICK)
-    feds = entry_federations(name)
+    feds = same_rows(name)
     _, first = run_engine(prog, feds, 2, run=run)
     changed = feds._replace(
         seed=feds.seed + np.uint32(9),
@@ -215,12 +219,25 @@ def test_a_control_that_lacks_a_leaf_is_refused(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_ledger_counts_the_vectors_of_the_message(name):
-    """``cost.up`` is what the message holds, in models; the entry repeats what the algorithm says."""
+    """``cost.up`` is what the message holds, in models, scalars aside; the entry repeats what the algorithm says."""
     entry = ALGORITHMS[name]
     algorithm = entry.build(hyper(name))
     params = LOGISTIC.init(jax.random.key(0))
     state = algorithm.init(params, 1)
-    work = LocalWork(params, jnp.int32(1), jnp.int32(1), params)
+    work = LocalWork(params, jnp.int32(1), jnp.int32(1), params, jnp.float32(1), params)
     message = algorithm.client_update(state.server, of_setting(state.clients, 0), work).message
-    assert optax.tree.size(message) == algorithm.cost.up * optax.tree.size(params)
+    vectors = [leaf for leaf in jax.tree.leaves(message) if jnp.ndim(leaf) > 0]
+    assert optax.tree.size(vectors) == algorithm.cost.up * optax.tree.size(params)
     assert entry.cost == algorithm.cost
+
+
+@pytest.mark.parametrize("name", [name for name in ONE_OF_EACH if ALGORITHMS[name].build(hyper(name)).invariant])
+def test_the_invariant_is_zero_after_every_round_under_any_participation(name):
+    feds = same_rows(name, participation=[0.25, 0.5, 0.75, 1.0])
+    algorithm = ALGORITHMS[name].build(hyper(name))
+    has_rows = feds.counts > 0
+    for state in run_engine(program(ALGORITHMS[name].build), feds, 6)[0]:
+        for f in range(NUM_SETTINGS):
+            mean = jax.tree.map(lambda leaf, f=f: leaf[f][has_rows[f]].mean(axis=0), state.clients)
+            for leaf in jax.tree.leaves(algorithm.invariant(of_setting(state.server, f), mean)):
+                np.testing.assert_allclose(leaf, 0, atol=2e-6)

@@ -114,18 +114,28 @@ def test_saturated_logits_have_exact_gradients():
     np.testing.assert_allclose(grads["bias"][0], 0.0)
 
 
-def test_past_its_last_step_a_client_stands_still():
-    """A chunk is longer than the work that is left; momentum would show a step too many."""
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        algorithms.fedavg(optax.sgd(0.1, momentum=0.9)),
+        algorithms.fedavg(optax.adam(0.1)),
+        algorithms.ditto(optax.adam(0.1), mu=0.5),
+        algorithms.adaptive_fedprox(optax.adam(0.1), mu=0.5),
+    ],
+    ids=["momentum", "adam", "personal model", "loss at the server"],
+)
+def test_past_its_last_step_a_client_stands_still(algorithm):
+    """A chunk is longer than the work that is left; momentum, or Adam's count, would show a step too many."""
     x, y = table()
     data = jax.tree.map(jnp.asarray, local.make_training_data(x, y, np.arange(24)[None]))
-    algorithm = algorithms.fedavg(optax.sgd(0.1, momentum=0.9))
-    server = algorithm.init(logistic_params(), 1).server
+    server, clients = algorithm.init(logistic_params(), 1)
+    mine = jax.tree.map(lambda leaf: leaf[0], clients)
 
     @functools.partial(jax.jit, static_argnames="chunk_length", compiler_options=QUICK)
     def chunk(task, state, chunk_length):
-        return local.local_chunk(algorithm, OBJECTIVE, data, task, server, (), state, chunk_length=chunk_length)
+        return local.local_chunk(algorithm, OBJECTIVE, data, task, server, mine, state, chunk_length=chunk_length)
 
-    start = local.start_local(algorithm, server.params)
+    start = local.start_local(algorithm, server.params, mine)
     task = client(9, num_steps=3)
     three, ten = chunk(task, start, 3), chunk(task, start, 10)
     chex.assert_trees_all_close(three._replace(num_done=0), ten._replace(num_done=0), rtol=1e-6, strict=True)
@@ -150,6 +160,7 @@ def test_a_slice_reads_only_its_own_rows():
     after = jax.jit(chunk, compiler_options=QUICK)(client(6, start=5, num_steps=6), server, mine, start)
     chex.assert_tree_all_finite(after)
     assert after.num_rows == 3 * 6
+    np.testing.assert_allclose(after.loss_sum / after.num_rows, np.log(2), rtol=1e-6)  # of the model of zeros
     mean = jax.tree.map(lambda total: total / after.num_rows, after.gradient_sum)
     rows = order[5:11]
     for got, want in zip(to_list(mean), reference.gradient(to_list(logistic_params()), x[rows], y[rows]), strict=True):

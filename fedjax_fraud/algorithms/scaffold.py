@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_fraud.checks import check_rate
 from fedjax_fraud.types import ClientResult, CommunicationCost, FedAlgorithm, FedState
 
 
@@ -68,12 +69,7 @@ def scaffold(
     Raises: TypeError if ``client_lr`` is an optimizer or a schedule: momentum or a changing rate would break
       equation 4. ValueError if ``option`` is neither 1 nor 2.
     """
-    if isinstance(client_lr, optax.GradientTransformation) or callable(client_lr):
-        kind = "a schedule" if callable(client_lr) else "an optax optimizer"
-        raise TypeError(
-            f"`client_lr` must be a number, got {kind}. SCAFFOLD's control variates hold for plain SGD with a "
-            "constant rate only: pass that rate."
-        )
+    check_rate(client_lr, "SCAFFOLD's control variates hold for plain SGD with a constant rate only: pass that rate.")
     if option not in (1, 2):
         raise ValueError(f"`option` must be 1 or 2, got {option!r}. Option 2 is the paper's usual choice.")
     server_opt = optax.sgd(1.0) if server_opt is None else server_opt
@@ -109,6 +105,9 @@ def scaffold(
         control = optax.tree.add_scale(server.control, participation, mean_message.control_delta)
         return ServerState(optax.apply_updates(server.params, step), opt_state, control)
 
+    def invariant(server, client_mean):
+        return optax.tree.sub(server.control, client_mean.control)
+
     return FedAlgorithm(
         init,
         correct,
@@ -117,5 +116,5 @@ def scaffold(
         optax.sgd(client_lr),
         CommunicationCost(2, 2),
         needs_server_gradient=option == 1,
-        invariant=lambda server, client_mean: optax.tree.sub(server.control, client_mean.control),
+        invariant=invariant,
     )
