@@ -118,9 +118,25 @@ def _who_is_ahead(case: _Case) -> str:
     differences = differences[~differences["algorithm"].isin(tables.BASELINES)]
     if differences.empty:
         return "There is no FedAvg with another federated algorithm to compare it with, so no algorithm is ahead."
-    clauses = [f"at {_case_phrase(case, row)} {_verdict(group)}" for row, group in _by_case(differences)]
-    said = "On pooled PR-AUC, in pairs on the same data and seed,"
-    return f"{said} {'; '.join(clauses)}." if len(clauses) <= _MOST_CLAUSES else _bulleted(said, clauses)
+    cases = list(_by_case(differences))
+    if len(cases) > _MOST_CLAUSES:
+        return _counted(differences, "FedAvg")
+    clauses = [f"at {_case_phrase(case, row)} {_verdict(group)}" for row, group in cases]
+    return f"On pooled PR-AUC, in pairs on the same data and seed, {'; '.join(clauses)}."
+
+
+def _counted(differences: pd.DataFrame, reference: str) -> str:
+    """Too many cases for a sentence each: in how many of them an algorithm is ahead, behind, or neither."""
+    num_cases = len(list(_by_case(differences)))
+    clauses = []
+    for name, rows in differences.groupby("algorithm", sort=False):
+        ahead, behind = int((rows["difference_low"] > 0).sum()), int((rows["difference_high"] < 0).sum())
+        counts = f"ahead in {ahead}, behind in {behind} and not distinguishable in {len(rows) - ahead - behind}"
+        clauses.append(f"{algorithm_name(name)} is {counts}")
+    said = (
+        f"Over {num_cases} cases of skew and conditions, on pooled PR-AUC, in pairs on the same data and seed against"
+    )
+    return f"{said} {reference}: {'; '.join(clauses)} (each interval is in the tables of paired differences)."
 
 
 def _verdict(group: pd.DataFrame) -> str:
@@ -162,14 +178,10 @@ def _does_it_pay(case: _Case) -> str:
         return "Banks alone were not run, so whether federating pays is not answered."
     name = federated[0]
     rows = differences[differences["algorithm"] == name].to_dict("records")
+    if len(rows) > _MOST_CLAUSES:
+        return _counted(differences[differences["algorithm"] == name], "a bank's own model")
     clauses = [f"{_signed_verdict(row)} at {_case_phrase(case, row)}" for row in rows]
-    said = f"Against a bank's own model on the same pooled rows, {algorithm_name(name)} is"
-    return f"{said} {', '.join(clauses)}." if len(clauses) <= _MOST_CLAUSES else _bulleted(said, clauses)
-
-
-def _bulleted(said: str, clauses: list[str]) -> str:
-    """A sentence of too many clauses, as a list."""
-    return f"{said}\n\n" + "\n".join(f"- {clause}" for clause in clauses) + "\n\n"
+    return f"Against a bank's own model on the same pooled rows, {algorithm_name(name)} is {', '.join(clauses)}."
 
 
 def _signed_verdict(row: Mapping) -> str:

@@ -239,7 +239,8 @@ def _scale(axes: np.ndarray, curves: pd.DataFrame, summary: pd.DataFrame) -> Non
     means = curves["mean"][curves["mean"] > 0]
     if len(means) and means.max() > _LOG_RATIO * means.min():
         axes[0, 0].set_yscale("log")
-        axes[0, 0].set_ylim(0.7 * means.min(), min(1.0, 1.6 * means.max()))
+        top = max(means.max(), np.nan_to_num(summary["average_precision"]).max())
+        axes[0, 0].set_ylim(0.7 * means.min(), min(1.0, 1.6 * top))
     else:
         levels = [means.max(), summary["average_precision"].max()]
         top = max([level for level in levels if math.isfinite(level)], default=1.0)
