@@ -118,7 +118,7 @@ def equal_width_bins(prob: np.ndarray | Array, num_bins: int) -> Int[Array, " sa
     # The largest number of the narrow type that is not above the edge separates the same numbers of that type.
     narrow = edges.astype(prob.dtype)
     narrow = np.where(narrow.astype(np.float64) > edges, np.nextafter(narrow, narrow.dtype.type(0)), narrow)
-    return jnp.searchsorted(jnp.asarray(narrow), prob).astype(jnp.int32)
+    return jnp.searchsorted(jnp.asarray(narrow), prob, method="compare_all").astype(jnp.int32)
 
 
 def equal_mass_bins(prob: np.ndarray | Array, num_bins: int) -> Int[Array, " samples"]:
@@ -132,4 +132,4 @@ def equal_mass_bins(prob: np.ndarray | Array, num_bins: int) -> Int[Array, " sam
     if isinstance(prob, np.ndarray):
         return jnp.asarray(np.searchsorted(np.sort(prob)[places], prob).astype(np.int32))
     key = order_key(prob)
-    return jnp.searchsorted(jnp.sort(key)[places], key).astype(jnp.int32)
+    return jnp.searchsorted(jnp.sort(key)[places], key, method="compare_all").astype(jnp.int32)
