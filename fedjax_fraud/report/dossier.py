@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from . import facts, tables, wording
+from . import decisions, facts, tables, wording
 from .store import strict_json
 from .wording import DASH, algorithm_name, alpha_name, interval, markdown_table, number, plural, quantity, setting_names
 
@@ -28,6 +28,7 @@ class _Case(NamedTuple):
     best: pd.DataFrame  # the rounds of each algorithm's best hyperparameters
     summary: pd.DataFrame
     prevalence: float
+    decisions: pd.DataFrame | None
 
 
 def dossier(result: Any) -> str:
@@ -48,19 +49,22 @@ def dossier(result: Any) -> str:
         tables.best_settings(result.rounds),
         tables.summarise(result.rounds),
         facts.prevalence(manifest),
+        getattr(result, "decisions", None),
     )
     sections = (
-        *(_title, _leak_warning, _answer, _question, _scores, _differences, _against_local, _cost, _banks),
+        *(_title, _leak_warning, _answer, _question, _scores, _differences, _against_local, _cost, _banks, _decisions),
         *(_partitions, _incidents, _data, _meaning, _record),
     )
     return "\n\n".join(text for text in (section(case) for section in sections) if text) + "\n"
 
 
 def _title(case: _Case) -> str:
+    more = "" if case.decisions is None else ", [calibration](calibration.png)"
     return (
         "# Federated fraud detection: audit dossier\n\n"
-        "Pictures: [convergence](convergence.svg), [partitions](partition.png). "
-        "Numbers: `summary.csv`, `results.parquet`, `banks.parquet`, `partitions.parquet`; record: `manifest.json`."
+        f"Pictures: [convergence](convergence.svg), [banks](banks.png), [partitions](partition.png){more}. "
+        "Numbers: `summary.csv`, `results.parquet`, `banks.parquet`, `partitions.parquet`"
+        f"{', `decisions.parquet`' if more else ''}; record: `manifest.json`."
     )
 
 
@@ -199,6 +203,7 @@ def _partition_words(config: Mapping) -> str:
         "quantity": "Dirichlet over the number of rows",
         "iid": "rows dealt at random (IID)",
         "natural": "the banks that the data name",
+        "controlled": "banks of given sizes and fraud rates",
     }
     kind = str(config.get("partition_kind", config.get("partition", "as recorded below")))
     return kinds.get(kind, kind)
@@ -361,14 +366,24 @@ def _banks(case: _Case) -> str:
     ]
     headers = ("alpha", "Algorithm", "Mean per-bank PR-AUC", "Banks with a score", "Better than their own model")
     best = case.banks[case.banks["setting"].isin(case.best["setting"])]
+    by_rank = tables.bank_table(best, diverged)
     return (
         "## Banks\n\n"
         "Each bank's own test rows, scored by the global model (*Local only*: by the bank's own model). The mean of "
         "per-bank PR-AUC is **not** the pooled PR-AUC above: the two answer different questions and do not compare. A "
         "bank whose test rows have one class has no PR-AUC; it is left out and counted, never 0. Banks x seeds, "
         "diverged settings left out.\n\n"
-        f"{markdown_table(headers, rows)}\n\n{_banks_by_rank(case, tables.bank_table(best, diverged))}"
+        f"{markdown_table(headers, rows)}\n\n{_banks_by_rank(case, by_rank)}\n\n"
+        f"{decisions.joining_section(by_rank, _bank_names(case), _MOST_BANKS)}"
     )
+
+
+def _decisions(case: _Case) -> str:
+    """Alert budgets, one bank's threshold, money, calibration."""
+    if case.decisions is None:
+        return ""
+    diverged = set(case.rounds["setting"][case.rounds["diverged"].astype(bool)])
+    return decisions.sections(case.decisions, case.summary, diverged, case.manifest)
 
 
 def _bank_summary_row(name: str, row: Mapping) -> list[str]:

@@ -242,8 +242,8 @@ def bank_table(banks: pd.DataFrame, diverged: Collection[int] = ()) -> pd.DataFr
 
     Returns: one row per algorithm, alpha, hyperparameters and ``bank_rank``: ``num_seeds``, ``num_defined`` (seeds in
       which this bank's score is defined), means of ``num_train`` and ``num_train_positives``, ``average_precision``
-      (mean over defined), and against the bank's own model alone (``local_only``): ``difference`` with ``_low`` and
-      ``_high``, ``num_pairs``, ``wins``.
+      with ``_low`` and ``_high`` (over those defined), and against the bank's own model alone (``local_only``):
+      ``difference`` with ``_low`` and ``_high``, ``num_pairs``, ``wins``.
     """
     kept = _banks_beside_local(banks, diverged)
     rows = [_bank_row(key, group) for key, group in _groups(kept, (*SETTING_KEYS, "bank_rank"))]
@@ -292,7 +292,15 @@ _PAIR_COLUMNS = [
 _TARGET_COLUMNS = ("target", "num_seeds", "num_reached", "rounds_to_target", "mb_to_target")
 _BANK_COLUMNS = (
     *("bank_rank", "num_seeds", "num_defined", "num_train", "num_train_positives", "average_precision"),
-    *("difference", "difference_low", "difference_high", "num_pairs", "wins"),
+    *(
+        "average_precision_low",
+        "average_precision_high",
+        "difference",
+        "difference_low",
+        "difference_high",
+        "num_pairs",
+        "wins",
+    ),
 )
 
 
@@ -454,7 +462,7 @@ def _bank_row(key: tuple, group: pd.DataFrame) -> dict:
     row["num_defined"] = score.n
     row["num_train"] = float(group["num_train"].mean())
     row["num_train_positives"] = float(group["num_train_positives"].mean())
-    row["average_precision"] = score.mean
+    row |= _with_bounds("average_precision", score)
     row |= _with_bounds("difference", mean_interval(difference))
     row["num_pairs"] = len(difference)
     row["wins"] = int((difference > 0).sum())
