@@ -23,8 +23,8 @@ def calibration_figure(result: Any) -> Figure:
 
     A point is the mean over seeds that did not diverge, its bar the 95 % t interval of the rate; on the grey line the
     prediction is right. Both axes are logarithmic; below the smallest rate that can be seen the vertical one is linear,
-    so that bins without fraud stand at 0. Probabilities below 1e-6 lie beyond the left edge. Of several hyperparameter values the best is shown, see
-    ``tables.best_settings``.
+    so that bins without fraud stand at 0. Probabilities below 1e-6 lie beyond the left edge. Of several hyperparameter
+    values the best is shown, see ``tables.best_settings``.
 
     Args:
       result: has ``rounds``, ``decisions`` and ``manifest``.
