@@ -2,7 +2,7 @@
 
 import importlib
 
-from fedjax_fraud import algorithms, data, losses, metrics, models, partition
+from fedjax_fraud import algorithms, calibration, data, decisions, evaluate, losses, metrics, models, partition
 from fedjax_fraud.simulate import History, simulate
 from fedjax_fraud.sweep import SweepResult, sweep
 from fedjax_fraud.types import (
@@ -28,7 +28,10 @@ __all__ = [
     "SweepResult",
     "Transactions",
     "algorithms",
+    "calibration",
     "data",
+    "decisions",
+    "evaluate",
     "losses",
     "metrics",
     "models",

@@ -43,6 +43,13 @@ OPTION_OF = {
     "`test_fraction`": "--test-fraction",
     "`load_table`": "--label COLUMN",
     "`silo=...`": "--silo COLUMN",
+    "`bank_sizes`": "--bank-sizes",
+    "`bank_prevalences`": "--bank-prevalences",
+    "`sizes`": "--bank-sizes",
+    "`prevalences`": "--bank-prevalences",
+    "`min_positives`": "--min-positives",
+    "`alerts_per_day`": "--alerts-per-day",
+    "`false_alarm`": "--false-alarm-cost",
     "`drop`": "--drop",
     "`coordinator`": "--coordinator HOST:PORT",
     "by='time'": "--split time",
@@ -94,9 +101,17 @@ def _add_partition_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--alphas", type=_number, nargs="+", default=[0.1, 0.5, 1.0], metavar="X", help="Dirichlet skew")
     group.add_argument("--clients", type=_integer, default=3, metavar="K", help="number of banks")
     group.add_argument(
-        "--partition", default="labels", metavar="KIND", help="labels, feature, quantity, iid or natural (--silo)"
+        "--partition",
+        default="labels",
+        metavar="KIND",
+        help="labels, feature, quantity, iid, natural (--silo) or controlled (--bank-sizes, --bank-prevalences)",
     )
     group.add_argument("--partition-feature", default="amount", metavar="NAME", help="for feature: amount, hour, type")
+    group.add_argument("--min-positives", type=_integer, default=0, metavar="N", help="for labels: frauds of each bank")
+    group.add_argument("--bank-sizes", type=_number, nargs="+", metavar="X", help="for controlled: shares of the rows")
+    group.add_argument(
+        "--bank-prevalences", type=_number, nargs="+", metavar="X", help="for controlled: fraud rates, in these ratios"
+    )
 
 
 def _add_condition_options(parser: argparse.ArgumentParser) -> None:
@@ -182,6 +197,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_condition_options(sweep)
     _add_clock_options(sweep)
+    group = sweep.add_argument_group("decisions")
+    group.add_argument(
+        "--alerts-per-day", type=_number, default=10.0, metavar="X", help="a budget; needs hours as time"
+    )
+    group.add_argument(
+        "--false-alarm-cost",
+        type=_number,
+        metavar="X",
+        help="in the currency of the amounts; default mean amount / 100",
+    )
     _add_process_options(sweep)
     _add_output_options(sweep)
     sweep.set_defaults(run=_sweep)
@@ -304,7 +329,7 @@ def _sweep(options: argparse.Namespace) -> None:
 
 def _run_sweep(options: argparse.Namespace, is_first: bool):
     """The library's sweep with these options; shows how far it is."""
-    from fedjax_fraud import checks, models, parts
+    from fedjax_fraud import checks, evaluate, models, parts
     from fedjax_fraud.grid import CONDITION_KEYS
     from fedjax_fraud.sweep import check_options, sweep
 
@@ -324,10 +349,15 @@ def _run_sweep(options: argparse.Namespace, is_first: bool):
         straggler_work=tuple(options.straggler_work),
         max_update_norm=options.max_update_norm,
         partition_kind=options.partition,
+        min_positives=options.min_positives,
+        bank_sizes=options.bank_sizes,
+        bank_prevalences=options.bank_prevalences,
     )
     check_options(**chosen, seeds=list(range(options.seeds)))
     clock = {name: _one_or_each(getattr(options, name)) for name in parts.Speeds._fields}
     available = _read_availability(options.availability)
+    alerts = evaluate.Policy(alerts_per_day=options.alerts_per_day, false_alarm=options.false_alarm_cost)
+    evaluate.check_policy(alerts)
     if _is_distributed(options):
         _check_same_options(options)
     train, test = _load(options)
@@ -346,6 +376,7 @@ def _run_sweep(options: argparse.Namespace, is_first: bool):
             model=models.mlp(width, tuple(options.hidden)) if options.hidden else models.logistic_regression(width),
             partition_feature=options.partition_feature,
             baselines=options.baselines,
+            alerts=alerts,
             progress=progress,
         )
     shown = ("features", "label", "silo", "time", "drop", "split", "test_fraction", "data_seed", "hidden")
@@ -395,12 +426,14 @@ def _partition(options: argparse.Namespace) -> None:
     checks.check_choice("partition", [options.partition], grid.PARTITIONS)
     checks.check_numbers("alphas", options.alphas)
     checks.check_count("num_clients", options.clients)
+    banks = grid.Banks(options.min_positives, options.bank_sizes, options.bank_prevalences)
+    grid.check_banks(options.partition, banks)
     train, _ = _load(options)
     alphas = options.alphas if options.partition in grid.SKEWED else [float("nan")]
     tables = []
     for alpha in alphas:
         rows = grid.partition_rows(
-            options.partition, train, train, options.clients, alpha, options.seed, options.partition_feature
+            options.partition, train, train, options.clients, alpha, options.seed, options.partition_feature, banks
         )
         tables.append(summary(rows, train.labels).assign(alpha=alpha, seed=options.seed))
     report.write_partitions(tables, out)

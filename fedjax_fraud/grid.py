@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from fedjax_fraud import partition
+from fedjax_fraud import checks, partition
 from fedjax_fraud.algorithms import ALGORITHMS
 from fedjax_fraud.conditions import IDEAL, Conditions
 from fedjax_fraud.types import Partition, Transactions
@@ -19,7 +19,7 @@ CONDITION_KEYS = (
 )
 """The conditions that a sweep may cross, in the order of the tables' columns."""
 
-PARTITIONS = ("labels", "feature", "quantity", "iid", "natural")
+PARTITIONS = ("labels", "feature", "quantity", "iid", "natural", "controlled")
 SKEWED = ("labels", "feature", "quantity")
 CENTRALISED, LOCAL_ONLY = "centralised", "local_only"
 
@@ -69,13 +69,39 @@ def as_list(value) -> list:
     return list(value) if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str) else [value]
 
 
+class Banks(NamedTuple):
+    """What is asked of the banks beside their number.
+
+    Attributes:
+      min_positives: for 'labels': training frauds that every bank must hold.
+      sizes, prevalences: for 'controlled': shares of the rows, and fraud rates of which the ratios count.
+    """
+
+    min_positives: int = 0
+    sizes: Sequence[float] | None = None
+    prevalences: Sequence[float] | None = None
+
+
+UNCONTROLLED = Banks()
+
+
 def partition_rows(
-    kind: str, transactions: Transactions, reference: Transactions, num_clients: int, alpha: float, seed: int, feature
+    kind: str,
+    transactions: Transactions,
+    reference: Transactions,
+    num_clients: int,
+    alpha: float,
+    seed: int,
+    feature,
+    banks: Banks = UNCONTROLLED,
 ) -> Partition:
     """The partition of one table; ``reference`` is the training table, which bins and bank names come from."""
     labels = transactions.labels
     if kind == "labels":
-        return partition.dirichlet_labels(labels, num_clients, alpha, seed)
+        least = _least_positives(banks.min_positives, labels, reference.labels, num_clients)
+        return partition.dirichlet_labels(labels, num_clients, alpha, seed, min_positives=least)
+    if kind == "controlled":
+        return partition.controlled(labels, banks.sizes, banks.prevalences, seed)
     if kind == "feature":
         values, known = feature_values(transactions, feature), feature_values(reference, feature)
         return partition.dirichlet_feature(values, num_clients, alpha, seed, reference=known)
@@ -84,6 +110,29 @@ def partition_rows(
     if kind == "iid":
         return partition.iid(len(labels), num_clients, seed)
     return partition.natural(transactions.silo, names=bank_names(reference))
+
+
+def check_banks(kind: str, banks: Banks) -> None:
+    """Raises ValueError for requests that no table could meet, or that this kind of partition would ignore."""
+    checks.check_count("min_positives", banks.min_positives, 0)
+    if banks.min_positives and kind != "labels":
+        raise ValueError(f"`min_positives` is for partition 'labels', got {kind!r}. Leave it out, or use 'labels'.")
+    given = [name for name in ("sizes", "prevalences") if getattr(banks, name) is not None]
+    if kind == "controlled":
+        missing = [f"`bank_{name}`" for name in ("sizes", "prevalences") if name not in given]
+        if missing:
+            raise ValueError(f"`partition` 'controlled' needs {' and '.join(missing)}. Pass one number for each bank.")
+        partition.check_controlled(banks.sizes, banks.prevalences)
+    elif given:
+        raise ValueError(f"`bank_{given[0]}` is for partition 'controlled', got {kind!r}. Leave it out, or use that.")
+
+
+def _least_positives(least: int, labels: np.ndarray, train_labels: np.ndarray, num_clients: int) -> int:
+    """The minimum for this table: as asked for the training rows; for fewer frauds in proportion, at least one."""
+    num_positives, num_train = int(np.sum(labels)), int(np.sum(train_labels))
+    if not least or labels is train_labels:
+        return least
+    return min(max(1, least * num_positives // num_train), num_positives // num_clients)
 
 
 def bank_names(train: Transactions) -> list:
@@ -155,6 +204,7 @@ def make_grid(
     baselines: bool,
     server_lrs: Sequence[float] | None = None,
     conditions: Sequence[Conditions] = (IDEAL,),
+    banks: Banks = UNCONTROLLED,
 ) -> Grid:
     """Crosses what is compared; a hyperparameter is crossed only with the algorithms that have it.
 
@@ -162,6 +212,8 @@ def make_grid(
     """
     if partition_kind not in SKEWED:
         alphas = [math.nan]
+    if partition_kind == "controlled":
+        num_clients = len(banks.sizes)
     for name, rows in (("train", train), ("test", test)):
         if partition_kind != "natural" and num_clients > len(rows.labels):
             raise ValueError(
@@ -171,7 +223,7 @@ def make_grid(
     owners = {
         (alpha, seed): Owners(
             *(
-                partition_rows(partition_kind, rows, train, num_clients, alpha, seed, partition_feature)
+                partition_rows(partition_kind, rows, train, num_clients, alpha, seed, partition_feature, banks)
                 for rows in (train, test)
             )
         )
@@ -192,10 +244,10 @@ def make_grid(
             Federation(CENTRALISED, math.nan, seed, client_lr, math.nan, epochs)
             for seed, (client_lr, epochs) in itertools.product(seeds, rates)
         ]
-        banks = range(len(next(iter(owners.values())).train.count))
+        numbers = range(len(next(iter(owners.values())).train.count))
         local_only = [
             Federation(LOCAL_ONLY, alpha, seed, client_lr, math.nan, epochs, bank)
-            for (alpha, seed), (client_lr, epochs), bank in itertools.product(owners, rates, banks)
+            for (alpha, seed), (client_lr, epochs), bank in itertools.product(owners, rates, numbers)
         ]
     return Grid(federations, centralised, local_only, owners)
 

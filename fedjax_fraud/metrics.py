@@ -12,16 +12,26 @@ A score that is not defined (one class only) is NaN, never 0 or 0.5: a mean over
 it. A NaN among the scores of compiled code makes the result NaN; among concrete arrays it raises.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Shaped, UInt
 
-Values = ArrayLike | Collection
+from fedjax_fraud.vectors import (
+    Values,
+    as_amounts,
+    as_floats,
+    as_labels,
+    as_probabilities,
+    as_scores,
+    check_lengths,
+    is_traced,
+    tree_sum,
+    unless_nan,
+)
 
 # --- order ------------------------------------------------------------------------------------------------------
 
@@ -79,20 +89,10 @@ def _count_less(
     return jax.lax.fori_loop(0, num_steps, stride, jnp.broadcast_to(lower, key.shape))
 
 
-def _tree_sum(values: Float[Array, "samples ..."]) -> Float[Array, "..."]:
-    """Sum over the leading axis by eights, so that rounding errors do not grow with the number of rows."""
-    if values.shape[0] == 0:
-        return jnp.zeros(values.shape[1:], values.dtype)
-    while values.shape[0] > 1:
-        padding = [(0, -values.shape[0] % 8)] + [(0, 0)] * (values.ndim - 1)
-        values = jnp.sum(jnp.pad(values, padding).reshape(8, -1, *values.shape[1:]), axis=0)
-    return values[0]
-
-
 # --- scores split by label: the engine's path -----------------------------------------------------------------------
 
 
-class _Ranks(NamedTuple):
+class Ranks(NamedTuple):
     """The positives in order of (group, score), and the rows of the same group around each.
 
     Fields ``[positives]``: ``group``; ``positives_from``, positives with at least this score; ``below`` and
@@ -109,7 +109,7 @@ class _Ranks(NamedTuple):
     has_nan: Bool[Array, " groups"]
 
 
-def _rank_positives(positive_scores, positive_group, negative_scores, negative_group, num_groups) -> _Ranks:
+def rank_positives(positive_scores, positive_group, negative_scores, negative_group, num_groups) -> Ranks:
     """Counts, for each positive, the negatives around it. ``negative_group`` may be a scalar.
 
     Only the positives are sorted. Each negative looks up its place among the positives of its group and is counted
@@ -137,7 +137,7 @@ def _rank_positives(positive_scores, positive_group, negative_scores, negative_g
     before = jnp.concatenate([jnp.zeros(1, jnp.int32), up_to[last_bin][:-1]])
     first = _count_less(key, lower[group], upper[group], key)
     tied = count[first + group, 1]
-    return _Ranks(
+    return Ranks(
         group=group,
         positives_from=upper[group] - first,
         below=up_to[first + group] - before[group] - tied,
@@ -148,11 +148,11 @@ def _rank_positives(positive_scores, positive_group, negative_scores, negative_g
     )
 
 
-def _group_mean(values: Float[Array, " positives"], ranks: _Ranks) -> Float[Array, " groups"]:
+def _group_mean(values: Float[Array, " positives"], ranks: Ranks) -> Float[Array, " groups"]:
     """Mean over each group's positives; NaN for a group without any, or with a NaN score."""
     groups = jnp.arange(ranks.num_positives.shape[0], dtype=jnp.int32)
     member = ranks.group[:, None] == groups[None, :]
-    total = _tree_sum(jnp.where(member, values[:, None], 0))
+    total = tree_sum(jnp.where(member, values[:, None], 0))
     defined = (ranks.num_positives > 0) & ~ranks.has_nan
     return jnp.where(defined, total / jnp.maximum(ranks.num_positives, 1).astype(total.dtype), jnp.nan)
 
@@ -162,7 +162,7 @@ def _grouped_scores(positive_scores, positive_group, negative_scores, negative_g
     if positive_scores.shape[0] == 0:
         undefined = jnp.full(num_groups, jnp.nan, float)
         return undefined, undefined
-    ranks = _rank_positives(positive_scores, positive_group, negative_scores, negative_group, num_groups)
+    ranks = rank_positives(positive_scores, positive_group, negative_scores, negative_group, num_groups)
     num_negatives = ranks.num_negatives[ranks.group]
     alerts = ranks.positives_from + num_negatives - ranks.below
     precision = ranks.positives_from.astype(float) / alerts.astype(float)
@@ -218,57 +218,6 @@ def grouped_ranking_scores(
 # --- labels and scores in any order ---------------------------------------------------------------------------------
 
 
-def _is_traced(values) -> bool:
-    return isinstance(values, jax.core.Tracer)
-
-
-def _as_vector(name: str, values: Values) -> np.ndarray:
-    """A concrete argument on the host: one-dimensional numbers, not empty, no NaN."""
-    vector = np.asarray(values)
-    if vector.ndim != 1 or vector.size == 0:
-        raise ValueError(
-            f"`{name}` must be [samples] with at least one row, got shape {vector.shape}. Use jax.vmap for more axes."
-        )
-    if not (vector.dtype.kind in "biuf" or jnp.issubdtype(vector.dtype, jnp.floating)):
-        raise ValueError(f"`{name}` must be numbers, got type {vector.dtype}. Convert it first.")
-    if np.isnan(vector).any():
-        row = int(np.flatnonzero(np.isnan(vector))[0])
-        raise ValueError(f"`{name}` is NaN in row {row}. Drop such rows, or look for a diverged model.")
-    return vector
-
-
-def _as_labels(y_true: Values) -> Bool[Array, " samples"]:
-    """True for fraud; concrete labels must be 0 or 1."""
-    if _is_traced(y_true):
-        return y_true == 1
-    labels = _as_vector("y_true", y_true)
-    wrong = labels[(labels != 0) & (labels != 1)]
-    if wrong.size:
-        raise ValueError(f"`y_true` must be 0 (genuine) or 1 (fraud), got {wrong[0].item()!r}. Recode it first.")
-    return jnp.asarray(labels == 1)
-
-
-def _as_scores(y_score: Values) -> Shaped[Array, " samples"]:
-    """Scores whose order on the device is their order here: 64-bit values are replaced by their dense ranks."""
-    if _is_traced(y_score):
-        return y_score
-    scores = _as_vector("y_score", y_score)
-    if scores.dtype.itemsize > 4:
-        scores = np.unique(scores, return_inverse=True)[1].astype(np.int32)
-    return jnp.asarray(scores)
-
-
-def _check_lengths(**vectors: Shaped[Array, "..."]) -> None:
-    """Every argument one-dimensional, not empty, and as long as the first."""
-    shapes = {name: vector.shape for name, vector in vectors.items()}
-    first = next(iter(shapes.values()))
-    if len(first) != 1 or first == (0,) or any(shape != first for shape in shapes.values()):
-        listed = ", ".join(f"`{name}` {shape}" for name, shape in shapes.items())
-        raise ValueError(
-            f"The arguments must be [samples] of one length >= 1, got {listed}. Use jax.vmap for more axes."
-        )
-
-
 class _Sorted(NamedTuple):
     """Rows in rising order of score, all ``[samples]``.
 
@@ -302,16 +251,9 @@ def _sort_rows(positive: Bool[Array, " samples"], scores: Shaped[Array, " sample
     )
 
 
-def _unless_nan(value: Float[Array, ""], scores: Shaped[Array, " samples"]) -> Float[Array, ""]:
-    """NaN if any score is NaN."""
-    if not jnp.issubdtype(scores.dtype, jnp.floating):
-        return value
-    return jnp.where(jnp.any(jnp.isnan(scores)), jnp.nan, value)
-
-
 def _mean_over(where: Bool[Array, " samples"], values: Float[Array, " samples"]) -> Float[Array, ""]:
     """Mean of the selected values; NaN if none is."""
-    return _tree_sum(jnp.where(where, values, 0)) / jnp.sum(where, dtype=jnp.int32).astype(values.dtype)
+    return tree_sum(jnp.where(where, values, 0)) / jnp.sum(where, dtype=jnp.int32).astype(values.dtype)
 
 
 @jax.jit
@@ -319,7 +261,7 @@ def _average_precision(positive, scores):
     rows = _sort_rows(positive, scores)
     true_alerts = rows.positives_before[-1] - rows.positives_before[rows.first]
     alerts = scores.shape[0] - rows.first
-    return _unless_nan(_mean_over(rows.positive, true_alerts.astype(float) / alerts.astype(float)), scores)
+    return unless_nan(_mean_over(rows.positive, true_alerts.astype(float) / alerts.astype(float)), scores)
 
 
 @jax.jit
@@ -329,7 +271,7 @@ def _roc_auc(positive, scores):
     below_or_tied = rows.end - rows.positives_before[rows.end]
     num_negatives = scores.shape[0] - rows.positives_before[-1]
     won = 0.5 * (below.astype(float) + below_or_tied.astype(float))
-    return _unless_nan(_mean_over(rows.positive, won / num_negatives.astype(float)), scores)
+    return unless_nan(_mean_over(rows.positive, won / num_negatives.astype(float)), scores)
 
 
 def average_precision_score(y_true: Values, y_score: Values) -> Float[Array, ""]:
@@ -349,8 +291,8 @@ def average_precision_score(y_true: Values, y_score: Values) -> Float[Array, ""]
     Reference: scikit-learn's `average_precision_score`. Differs in: without any fraud the score is undefined, so NaN
     and not 0.0.
     """
-    positive, scores = _as_labels(y_true), _as_scores(y_score)
-    _check_lengths(y_true=positive, y_score=scores)
+    positive, scores = as_labels(y_true), as_scores(y_score)
+    check_lengths(y_true=positive, y_score=scores)
     return _average_precision(positive, scores)
 
 
@@ -365,28 +307,22 @@ def roc_auc_score(y_true: Values, y_score: Values) -> Float[Array, ""]:
 
     Raises: ValueError if the lengths differ or are 0, or if concrete labels are not 0 and 1 or scores are NaN.
     """
-    positive, scores = _as_labels(y_true), _as_scores(y_score)
-    _check_lengths(y_true=positive, y_score=scores)
+    positive, scores = as_labels(y_true), as_scores(y_score)
+    check_lengths(y_true=positive, y_score=scores)
     return _roc_auc(positive, scores)
 
 
 # --- probabilities --------------------------------------------------------------------------------------------------
 
 
-def _as_floats(name: str, values: Values) -> Float[Array, " samples"]:
-    """Floating point on the device."""
-    values = values if _is_traced(values) else _as_vector(name, values)
-    return jnp.asarray(values).astype(float)
-
-
 @jax.jit
 def _mean_log_loss(positive, logits):
-    return _tree_sum(jax.nn.softplus(jnp.where(positive, -logits, logits))) / logits.shape[0]
+    return tree_sum(jax.nn.softplus(jnp.where(positive, -logits, logits))) / logits.shape[0]
 
 
 @jax.jit
 def _mean_brier(positive, y_prob):
-    return _tree_sum(jnp.square(y_prob - positive.astype(y_prob.dtype))) / y_prob.shape[0]
+    return tree_sum(jnp.square(y_prob - positive.astype(y_prob.dtype))) / y_prob.shape[0]
 
 
 def log_loss(y_true: Values, logits: Values) -> Float[Array, ""]:
@@ -402,8 +338,8 @@ def log_loss(y_true: Values, logits: Values) -> Float[Array, ""]:
 
     Reference: scikit-learn's `log_loss` on the probabilities. Differs in: takes logits.
     """
-    positive, logits = _as_labels(y_true), _as_floats("logits", logits)
-    _check_lengths(y_true=positive, logits=logits)
+    positive, logits = as_labels(y_true), as_floats("logits", logits)
+    check_lengths(y_true=positive, logits=logits)
     return _mean_log_loss(positive, logits)
 
 
@@ -419,22 +355,17 @@ def brier_score_loss(y_true: Values, y_prob: Values) -> Float[Array, ""]:
     Raises: ValueError if the lengths differ or are 0, or if concrete labels are not 0 and 1 or probabilities are
       NaN or outside [0, 1].
     """
-    if not _is_traced(y_prob):
-        wrong = _as_vector("y_prob", y_prob)
-        wrong = wrong[(wrong < 0) | (wrong > 1)]
-        if wrong.size:
-            raise ValueError(f"`y_prob` must be in [0, 1], got {wrong[0].item()!r}. Apply the sigmoid to logits first.")
-    positive, y_prob = _as_labels(y_true), _as_floats("y_prob", y_prob)
-    _check_lengths(y_true=positive, y_prob=y_prob)
+    positive, y_prob = as_labels(y_true), as_probabilities(y_prob)
+    check_lengths(y_true=positive, y_prob=y_prob)
     return _mean_brier(positive, y_prob)
 
 
 # --- alert budgets --------------------------------------------------------------------------------------------------
 
 
-def _num_alerts(budget, num_rows: int) -> Float[Array, ""]:
+def num_alerts_of(budget, num_rows: int) -> Float[Array, ""]:
     """How many of the rows may be flagged; need not be whole."""
-    if not _is_traced(budget) and not 0 < float(budget) <= 1:
+    if not is_traced(budget) and not 0 < float(budget) <= 1:
         raise ValueError(
             f"`budget` must be in (0, 1], got {budget}. It is the share of transactions that may be flagged."
         )
@@ -448,15 +379,15 @@ def _flagged_sum(positive, scores, amount, num_alerts):
     above = (scores.shape[0] - rows.end).astype(float)
     tied = (rows.end - rows.first).astype(float)
     flagged = jnp.clip((num_alerts - above) / tied, 0, 1)
-    total = _tree_sum(jnp.where(rows.positive, flagged * amount[rows.row], 0))
-    return _unless_nan(total, scores)
+    total = tree_sum(jnp.where(rows.positive, flagged * amount[rows.row], 0))
+    return unless_nan(total, scores)
 
 
 def _flagged_frauds(y_true, y_score, budget):
     """Expected number of flagged frauds, alerts, and frauds."""
-    positive, scores = _as_labels(y_true), _as_scores(y_score)
-    _check_lengths(y_true=positive, y_score=scores)
-    num_alerts = _num_alerts(budget, scores.shape[0])
+    positive, scores = as_labels(y_true), as_scores(y_score)
+    check_lengths(y_true=positive, y_score=scores)
+    num_alerts = num_alerts_of(budget, scores.shape[0])
     ones = jnp.ones(scores.shape, float)
     return _flagged_sum(positive, scores, ones, num_alerts), num_alerts, jnp.sum(positive, dtype=jnp.int32)
 
@@ -514,12 +445,7 @@ def value_recall_at_budget(y_true: Values, y_score: Values, amount: Values, *, b
 
     Raises: as `precision_at_budget`, and if a concrete amount is negative or not finite.
     """
-    if not _is_traced(amount):
-        wrong = _as_vector("amount", amount)
-        wrong = wrong[(wrong < 0) | np.isinf(wrong)]
-        if wrong.size:
-            raise ValueError(f"`amount` must be finite and >= 0, got {wrong[0].item()!r}. Give the sums of money paid.")
-    positive, scores, amount = _as_labels(y_true), _as_scores(y_score), _as_floats("amount", amount)
-    _check_lengths(y_true=positive, y_score=scores, amount=amount)
-    caught = _flagged_sum(positive, scores, amount, _num_alerts(budget, scores.shape[0]))
-    return caught / _tree_sum(jnp.where(positive, amount, 0))
+    positive, scores, amount = as_labels(y_true), as_scores(y_score), as_amounts("amount", amount)
+    check_lengths(y_true=positive, y_score=scores, amount=amount)
+    caught = _flagged_sum(positive, scores, amount, num_alerts_of(budget, scores.shape[0]))
+    return caught / tree_sum(jnp.where(positive, amount, 0))

@@ -2,7 +2,7 @@
 
 Host side, NumPy. Every function here gives each row to exactly one client, lets clients be empty, and draws from
 generators of its own: NumPy's global generator is neither read nor moved. There is no rejection loop and no hidden
-balancing; what cannot be done raises at once.
+balancing (a minimum of frauds is asked for, and moves no more than it must); what cannot be done raises at once.
 
 The Dirichlet partitions are of the *per class over clients* family: each class (or bin of a feature) is spread over
 the clients by its own draw q ~ Dir(alpha, ..., alpha), so that a client's share of one class has mean 1/n and standard
@@ -11,7 +11,8 @@ means another skew there.) Smaller alpha = more skew.
 
 Proportions and rows have separate random streams. `dirichlet_labels` and `dirichlet_feature` with the same
 ``(num_clients, alpha, seed)`` therefore give a training table and a test table the same proportions, whatever their
-sizes: that is guaranteed, so that each bank is tested on the mix that it trains on.
+sizes: that is guaranteed, so that each bank is tested on the mix that it trains on. (`min_positives` moves frauds off
+these proportions.) `controlled` draws no proportions: it takes them.
 
 Reference: Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution for Federated Visual
 Classification, 2019, and Li, Diao, Chen and He, Federated Learning on Non-IID Data Silos: An Experimental Study,
@@ -19,6 +20,7 @@ ICDE 2022, section 4 (the per-class family and quantity skew). Differs in: remai
 no draw is repeated until every client has a minimum size.
 """
 
+import heapq
 import math
 import numbers
 from collections.abc import Collection
@@ -118,14 +120,37 @@ def _from_owner(owner: np.ndarray, num_clients: int) -> Partition:
     return Partition(order.astype(np.int32), (np.cumsum(count) - count).astype(np.int32), count.astype(np.int32))
 
 
-def _spread(codes: np.ndarray, shares: np.ndarray, rows_rng: np.random.Generator) -> Partition:
-    """Spreads the rows of each code over the clients in the proportions ``shares [codes, clients]``."""
+def _spread(codes: np.ndarray, shares: np.ndarray, rows_rng: np.random.Generator, least: tuple = ()) -> Partition:
+    """Spreads the rows of each code over the clients in the proportions ``shares [codes, clients]``.
+
+    ``least``: for each code, rows that every client must have (0 by default).
+    """
     num_clients = shares.shape[1]
     owner = np.empty(len(codes), np.int64)
     for code, share in enumerate(shares):
         rows = rows_rng.permutation(np.flatnonzero(codes == code))
-        owner[rows] = np.repeat(np.arange(num_clients), _split_counts(share, len(rows)))
+        owner[rows] = _fill_up(_split_counts(share, len(rows)), least[code] if least else 0)
     return _from_owner(owner, num_clients)
+
+
+def _fill_up(count: np.ndarray, least: int) -> np.ndarray:
+    """The owner of each row when client k gets ``count[k]`` in turn, and those below ``least`` take from the largest.
+
+    A client gives away its last rows; all others keep their place. Rows suffice: ``least * clients <= count.sum()``.
+    """
+    owner = np.repeat(np.arange(len(count)), count)
+    wanted = np.maximum(least - count, 0)
+    kept = count.copy()
+    largest = [(-size, client) for client, size in enumerate(count.tolist())]
+    heapq.heapify(largest)
+    for _ in range(wanted.sum()):
+        size, client = largest[0]
+        heapq.heapreplace(largest, (size + 1, client))
+        kept[client] -= 1
+    place_in_client = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    given = place_in_client >= np.repeat(kept, count)
+    owner[given] = np.repeat(np.arange(len(count)), wanted)
+    return owner
 
 
 def dirichlet_proportions(num_classes: int, num_clients: int, alpha, seed) -> Float[np.ndarray, "classes clients"]:
@@ -150,7 +175,7 @@ def dirichlet_proportions(num_classes: int, num_clients: int, alpha, seed) -> Fl
 # --- partitions -----------------------------------------------------------------------------------------------------
 
 
-def dirichlet_labels(labels: Values, num_clients, alpha, seed) -> Partition:
+def dirichlet_labels(labels: Values, num_clients, alpha, seed, *, min_positives=0) -> Partition:
     """Label skew: frauds and genuine transactions are each spread over the clients by a Dirichlet draw.
 
     Per class over clients, see the module's page. Both classes' proportions are always drawn, genuine first, even
@@ -161,14 +186,28 @@ def dirichlet_labels(labels: Values, num_clients, alpha, seed) -> Partition:
       num_clients: at least 1, at most the number of rows.
       alpha: concentration, finite and > 0; smaller = more skew.
       seed: integer >= 0; one seed, one partition.
+      min_positives: frauds that every client must hold. After the draw, clients that have fewer are filled up to it,
+        fraud by fraud from the client that then has most (the first of several). Nothing is drawn again: genuine rows
+        and all other frauds stay where the draw put them, and 0 is the plain draw. The clients' shares of the frauds
+        become max(share, min_positives / frauds), less what the largest give away.
 
-    Returns: a partition of all rows. Clients without rows or without frauds are legal, and usual at small alpha.
+    Returns: a partition of all rows. Clients without rows or (unless ``min_positives``) without frauds are legal, and
+      usual at small alpha.
 
-    Raises: ValueError on an argument out of range, labels other than 0 and 1, or no rows.
+    Raises: ValueError on an argument out of range, labels other than 0 and 1, no rows, or fewer frauds than
+      ``num_clients * min_positives``.
     """
     labels = _check_labels(labels)
     num_clients = _check_sizes(len(labels), num_clients)
-    return _spread(labels, dirichlet_proportions(2, num_clients, alpha, seed), _generators(seed)[1])
+    min_positives = _check_integer("min_positives", min_positives, 0)
+    num_positives = int(labels.sum())
+    if num_clients * min_positives > num_positives:
+        raise ValueError(
+            f"`min_positives` must be at most {num_positives // num_clients}, what {num_positives} frauds allow "
+            f"{num_clients} clients, got {min_positives}. Lower it, or use fewer clients."
+        )
+    shares = dirichlet_proportions(2, num_clients, alpha, seed)
+    return _spread(labels, shares, _generators(seed)[1], least=(0, min_positives))
 
 
 def dirichlet_feature(
@@ -259,6 +298,209 @@ def natural(silo: Values, names: Values | None = None) -> Partition:
     return _from_owner(_category_codes("silo", silo, names), len(names))
 
 
+# --- banks made to measure ------------------------------------------------------------------------------------------
+
+
+def controlled(
+    labels: Values,
+    sizes: Values,
+    prevalences: Values,
+    seed,
+    kinds: Values | None = None,
+    mixes: Values | None = None,
+    *,
+    relative: bool = True,
+) -> Partition:
+    """Banks of given size, fraud rate and mix of fraud kinds, each set apart from the others; rows are drawn at random.
+
+    Every row has an owner, so what is asked must add up to the table. Sizes are shares of the rows. Fraud rates are
+    **relative** by default: only their ratios count, and bank k's rate is c x ``prevalences[k]`` with the one c that
+    gives every fraud a bank. So one request fits a training and a test table with different fraud rates. Mixes are
+    relative too: bank k's frauds of kind j are in proportion to ``mixes[k, j]`` x a_j x b_k, with the factors a and b
+    that fit the table's frauds of each kind and the bank's frauds in all (iterative proportional fitting, Deming and
+    Stephan 1940). Mixes that the table can give exactly are given exactly.
+
+    Counts are rounded by largest fractions. With mixes each kind is rounded by itself, so a bank's frauds may differ
+    from those without mixes by up to the number of kinds; its size does not.
+
+    Args:
+      labels: ``[samples]``, 1 = fraud, 0 = genuine.
+      sizes: ``[clients]``, each bank's share of the rows, > 0, with sum 1.
+      prevalences: ``[clients]``, each bank's fraud rate, >= 0.
+      seed: integer >= 0, for which rows a bank gets; how many does not depend on it.
+      kinds: ``[samples]`` integers from 0, the kind of each fraud; those of genuine rows are not looked at.
+      mixes: ``[clients, kinds]`` weights >= 0 of the kinds within each bank; 0 = the bank never sees that kind.
+      relative: False takes ``prevalences`` as they are: then rates x sizes must add up to the table's frauds (within
+        half a row for each bank), since no row is dropped.
+
+    Returns: a partition of all rows.
+
+    Raises: ValueError on an argument out of range, and for what cannot be: a bank with more frauds than rows; absolute
+      rates that need more frauds than there are, or leave some over; mixes without enough frauds of the kinds that a
+      bank may see. It names the first bank that cannot be served and what is available.
+
+    Example: the large bank has twice the fraud rate of the small one.
+      >>> controlled([1, 1, 1, 0, 0, 0, 0, 0, 0, 0], sizes=[0.6, 0.4], prevalences=[2, 1], seed=0).count
+      array([6, 4], dtype=int32)
+    """
+    labels = _check_labels(labels)
+    sizes, prevalences = check_controlled(sizes, prevalences)
+    num_clients = _check_sizes(len(labels), len(sizes))
+    num_examples, num_positives = _split_counts(sizes, len(labels)), int(labels.sum())
+    rows_rng = _generators(seed)[1]
+    wanted = _wanted_positives(num_examples, prevalences, num_positives, relative)
+    owner = np.empty(len(labels), np.int64)
+    given = np.zeros(num_clients, np.int64)
+    if (kinds is None) != (mixes is None):
+        raise ValueError("`kinds` and `mixes` go together, got one of them. Pass both, or neither.")
+    fraud = np.flatnonzero(labels)
+    codes = np.zeros(len(fraud), np.int64) if kinds is None else _check_kinds(kinds, labels)[fraud]
+    weights = np.ones((num_clients, 1)) if mixes is None else _check_mixes(mixes, num_clients, codes)
+    target = _fit_margins(weights, wanted, np.bincount(codes, minlength=weights.shape[1]))
+    for kind, share in enumerate(target.T):
+        rows = rows_rng.permutation(fraud[codes == kind])
+        count = _split_counts(share / max(share.sum(), 1e-300), len(rows))
+        owner[rows] = np.repeat(np.arange(num_clients), count)
+        given += count
+    short = np.flatnonzero(given > num_examples)
+    if short.size:
+        bank = short[0]
+        raise ValueError(
+            f"`prevalences` give bank {bank} {given[bank]} frauds, but its size is {num_examples[bank]} rows. "
+            "Lower its fraud rate, or raise its size."
+        )
+    genuine = rows_rng.permutation(np.flatnonzero(labels == 0))
+    owner[genuine] = np.repeat(np.arange(num_clients), num_examples - given)
+    return _from_owner(owner, num_clients)
+
+
+def check_controlled(sizes: Values, prevalences: Values) -> tuple[np.ndarray, np.ndarray]:
+    """The sizes and fraud rates of `controlled`, checked as far as they can be without a table.
+
+    Raises: ValueError for other numbers, other lengths, or sizes that do not sum to 1.
+    """
+    columns = []
+    for name, values in (("sizes", sizes), ("prevalences", prevalences)):
+        column = np.asarray(values)
+        if column.ndim != 1 or column.size == 0 or column.dtype.kind not in "iuf":
+            raise ValueError(
+                f"`{name}` must hold a number for each bank, got {values!r}. Pass a list such as [0.7, 0.3]."
+            )
+        columns.append(column.astype(np.float64))
+    sizes, prevalences = columns
+    if len(sizes) != len(prevalences):
+        raise ValueError(
+            f"`prevalences` must have one entry for each of the {len(sizes)} `sizes`, got {len(prevalences)}. "
+            "Name each bank in both."
+        )
+    for name, column, good in (
+        ("sizes", sizes, np.isfinite(sizes) & (sizes > 0)),
+        ("prevalences", prevalences, np.isfinite(prevalences) & (prevalences >= 0)),
+    ):
+        if not good.all():
+            bank = int(np.flatnonzero(~good)[0])
+            bound = "> 0" if name == "sizes" else ">= 0"
+            raise ValueError(f"`{name}` must be finite and {bound}, got {column[bank]} for bank {bank}. Mend it.")
+    if abs(sizes.sum() - 1) > 1e-6:
+        raise ValueError(f"`sizes` must be shares with sum 1, got a sum of {sizes.sum():.6g}. Divide them by it.")
+    if not prevalences.any():
+        raise ValueError("`prevalences` must not all be 0: the frauds need a bank. Raise one of them.")
+    return sizes / sizes.sum(), prevalences
+
+
+def _wanted_positives(num_examples: np.ndarray, prevalences: np.ndarray, num_positives: int, relative: bool):
+    """Frauds of each bank, not rounded, which add up to those of the table."""
+    wanted = num_examples * prevalences
+    if relative:
+        if not wanted.any():
+            raise ValueError("`prevalences` are 0 in every bank with rows: the frauds need a bank. Raise one of them.")
+        wanted = wanted * (num_positives / wanted.sum())
+    elif abs(wanted.sum() - num_positives) > len(wanted) / 2:
+        left = num_positives - np.cumsum(wanted)
+        short = np.flatnonzero(left < -0.5)
+        if short.size:
+            bank = short[0]
+            available = max(num_positives - wanted[:bank].sum(), 0.0)
+            raise ValueError(
+                f"`prevalences` ask for {wanted[bank]:.6g} frauds in bank {bank}, but {available:.6g} of "
+                f"{num_positives} are left. Lower them, or pass relative=True to keep their ratios only."
+            )
+        raise ValueError(
+            f"`prevalences` leave {left[-1]:.6g} of {num_positives} frauds without a bank. Raise them, or pass "
+            "relative=True to keep their ratios only."
+        )
+    over = np.flatnonzero(wanted > num_examples + 0.5)
+    if over.size:
+        bank = over[0]
+        raise ValueError(
+            f"`prevalences` give bank {bank} {wanted[bank]:.6g} frauds, but its size is {num_examples[bank]} rows. "
+            "Lower its fraud rate, or raise its size."
+        )
+    return wanted
+
+
+def _check_kinds(kinds: Values, labels: np.ndarray) -> np.ndarray:
+    """One whole number >= 0 for each row."""
+    kinds = _as_column("kinds", kinds)
+    if kinds.shape != labels.shape or kinds.dtype.kind not in "iu":
+        raise ValueError(
+            f"`kinds` must be integers, one for each of the {len(labels)} rows, got {kinds.dtype} of shape "
+            f"{kinds.shape}. Number the kinds from 0 (`feature_bins` does)."
+        )
+    if (kinds < 0).any():
+        raise ValueError(f"`kinds` must be >= 0, got {kinds.min()}. Number the kinds from 0.")
+    return kinds.astype(np.int64)
+
+
+def _check_mixes(mixes: Values, num_clients: int, codes: np.ndarray) -> np.ndarray:
+    """Weights for each bank and every kind that there is."""
+    mixes = np.asarray(mixes)
+    least = int(codes.max()) + 1 if codes.size else 1
+    good = mixes.ndim == 2 and mixes.shape[0] == num_clients and mixes.shape[1] >= least and mixes.dtype.kind in "iuf"
+    if not good:
+        raise ValueError(
+            f"`mixes` must be numbers [clients={num_clients}, kinds>={least}], got {mixes.dtype} of shape "
+            f"{mixes.shape}. Give each bank a weight for each kind of fraud."
+        )
+    mixes = mixes.astype(np.float64)
+    wrong = ~np.isfinite(mixes).all(axis=1) | (mixes < 0).any(axis=1) | ~mixes.any(axis=1)
+    if wrong.any():
+        bank = int(np.flatnonzero(wrong)[0])
+        raise ValueError(f"`mixes` must be finite, >= 0 and not all 0, got {mixes[bank].tolist()} for bank {bank}.")
+    return mixes / mixes.sum(axis=1, keepdims=True)
+
+
+def _fit_margins(weights: np.ndarray, of_bank: np.ndarray, of_kind: np.ndarray) -> np.ndarray:
+    """Frauds ``[banks, kinds]`` with given sums, in the odds ratios of the weights."""
+    fitted = weights * of_bank[:, None]
+    for _ in range(_FIT_STEPS):
+        fitted *= np.divide(of_bank, fitted.sum(axis=1), where=fitted.sum(axis=1) > 0, out=np.zeros(len(of_bank)))[
+            :, None
+        ]
+        column = fitted.sum(axis=0)
+        fitted *= np.divide(of_kind, column, where=column > 0, out=np.zeros(len(of_kind)))
+        if np.abs(fitted.sum(axis=1) - of_bank).max() < 1e-6:
+            break
+    orphan = np.flatnonzero((of_kind > 0) & (fitted.sum(axis=0) == 0))
+    short = np.flatnonzero(fitted.sum(axis=1) < of_bank - 0.5)
+    if short.size:
+        bank = short[0]
+        seen = np.flatnonzero(weights[bank] > 0)
+        raise ValueError(
+            f"`mixes` ask for {of_bank[bank]:.6g} frauds of kinds {seen.tolist()} in bank {bank}; the table has "
+            f"{of_kind[seen].sum()}, of which {fitted[bank].sum():.6g} can go there. Let it see another kind, or lower "
+            "its fraud rate."
+        )
+    if orphan.size:
+        raise ValueError(
+            f"`mixes` give the {of_kind[orphan[0]]} frauds of kind {orphan[0]} no bank. Let a bank see that kind."
+        )
+    return fitted
+
+
+_FIT_STEPS = 10_000
+
+
 # --- bins of a feature ----------------------------------------------------------------------------------------------
 
 
@@ -338,7 +580,7 @@ def client_of(partition: Partition) -> Int[np.ndarray, " samples"]:
     return owner
 
 
-def summary(partition: Partition, labels: Values) -> pd.DataFrame:
+def summary(partition: Partition, labels: Values, kinds: Values | None = None) -> pd.DataFrame:
     """What each client holds, and how far its label distribution is from the whole table's.
 
     With P_k(c) the share of class c among client k's rows and P(c) among all rows, in natural logarithms:
@@ -348,11 +590,14 @@ def summary(partition: Partition, labels: Values) -> pd.DataFrame:
     Args:
       partition: any partition of the table.
       labels: ``[samples]``, 1 = fraud, 0 = genuine.
+      kinds: ``[samples]`` integers from 0, the kind of each fraud; those of genuine rows are not looked at.
 
     Returns: one row per client, with the columns ``client``, ``num_examples``, ``num_positives``, ``prevalence`` (a
-    fraction), ``kl`` (nats), ``tvd`` (in [0, 1]). The last three are NaN for a client without rows.
+    fraction), ``kl`` (nats), ``tvd`` (in [0, 1]); ``share_of_rows`` and ``share_of_positives``, of the whole table's;
+    and with ``kinds`` for each kind j ``kind_j``, its share of the client's frauds. ``prevalence``, ``kl`` and ``tvd``
+    are NaN for a client without rows, ``kind_j`` for one without frauds, ``share_of_positives`` if there is no fraud.
 
-    Raises: ValueError if the labels are not 0 and 1, or not one per row of the partition.
+    Raises: ValueError if the labels are not 0 and 1, or not one per row of the partition, or the kinds are not.
     """
     labels = _check_labels(labels)
     if len(labels) != len(partition.order):
@@ -361,10 +606,10 @@ def summary(partition: Partition, labels: Values) -> pd.DataFrame:
         )
     num_examples = partition.count.astype(np.int64)
     num_positives = np.bincount(client_of(partition), labels, len(num_examples)).astype(np.int64)
-    prevalence = np.where(num_examples > 0, num_positives / np.maximum(num_examples, 1), np.nan)
+    prevalence = _share(num_positives, num_examples)
     local = np.stack([1 - prevalence, prevalence], axis=1)
     overall = np.array([1 - labels.mean(), labels.mean()])
-    return pd.DataFrame(
+    table = pd.DataFrame(
         {
             "client": np.arange(len(num_examples)),
             "num_examples": num_examples,
@@ -372,5 +617,18 @@ def summary(partition: Partition, labels: Values) -> pd.DataFrame:
             "prevalence": prevalence,
             "kl": np.sum(local * np.log((local + EPSILON) / (overall + EPSILON)), axis=1),
             "tvd": 0.5 * np.sum(np.abs(local - overall), axis=1),
+            "share_of_rows": num_examples / len(labels),
+            "share_of_positives": _share(num_positives, labels.sum()),
         }
     )
+    if kinds is not None:
+        codes, owner, fraud = _check_kinds(kinds, labels), client_of(partition), labels == 1
+        for kind in range(int(codes[fraud].max(initial=0)) + 1):
+            count = np.bincount(owner[fraud & (codes == kind)], minlength=len(num_examples))
+            table[f"kind_{kind}"] = _share(count, num_positives)
+    return table
+
+
+def _share(part: np.ndarray, whole) -> np.ndarray:
+    """A fraction; NaN of nothing."""
+    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)

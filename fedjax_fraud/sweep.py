@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from fedjax_fraud import banks, cache, checks, conditions, frames, models, pool, record, score
+from fedjax_fraud import banks, cache, checks, conditions, evaluate, frames, models, pool, record, score
 from fedjax_fraud import devices as hardware
 from fedjax_fraud import grid as grids
 from fedjax_fraud.algorithms import ALGORITHMS, build_with
@@ -33,6 +33,8 @@ class SweepResult(NamedTuple):
       manifest: configuration, data, versions, timings and work, ready for JSON.
       params: final global models of the compared federations and the centralised ones, leaves ``[settings, ...]``,
         in the order of the column ``setting``.
+      decisions: one row per setting and bank, and one for all banks together: alerts within a budget, cost,
+        calibration, the largest bank's threshold (see ``evaluate.decision_table``).
     """
 
     rounds: pd.DataFrame
@@ -40,6 +42,7 @@ class SweepResult(NamedTuple):
     partitions: pd.DataFrame
     manifest: dict
     params: Any = None
+    decisions: pd.DataFrame | None = None
 
     def frame(self) -> pd.DataFrame:
         """The tidy table: one row per setting and round, baselines included."""
@@ -81,6 +84,10 @@ def sweep(
     partition_kind: str = "labels",
     partition_feature: str = "amount",
     baselines: bool = True,
+    min_positives: int = 0,
+    bank_sizes: Sequence[float] | None = None,
+    bank_prevalences: Sequence[float] | None = None,
+    alerts: evaluate.Policy = evaluate.STANDARD,
     devices: Sequence | None = None,
     num_lanes: int | None = None,
     chunk_length: int | None = None,
@@ -96,7 +103,8 @@ def sweep(
       algorithms: names from ``algorithms.ALGORITHMS``.
       alphas: Dirichlet concentrations, above 0; smaller = more skew. Unused by 'iid' and 'natural' partitions.
       seeds: how many (0, 1, ...), or which.
-      num_clients: banks of a federation; a natural partition has as many as the silo column names.
+      num_clients: banks of a federation; a natural partition has as many as the silo column names, a controlled one
+        as many as ``bank_sizes``.
       num_rounds, batch_size: communication rounds; rows of a local batch.
       num_epochs, client_lr: a value, or several that are crossed.
       mu: strength of the pull of FedProx, and of FedDyn and Ditto (their alpha and lambda); a value or several.
@@ -110,9 +118,14 @@ def sweep(
         what a round costs beside them; a value, or one for each bank.
       diagnostics: also measure gradient dissimilarity and inexactness (see ``diagnostics``).
       model: default ``models.mlp`` for the table's width.
-      partition_kind: 'labels', 'feature', 'quantity', 'iid' or 'natural'.
+      partition_kind: 'labels', 'feature', 'quantity', 'iid', 'natural' or 'controlled'.
       partition_feature: for 'feature': 'amount', 'hour', a feature's name or the prefix of one-hot columns.
       baselines: also run every bank alone, and one model on all rows.
+      min_positives: for 'labels': training frauds that every bank must hold (see ``partition.dirichlet_labels``); of
+        the test frauds each then holds as many in proportion, at least one if they are enough.
+      bank_sizes, bank_prevalences: for 'controlled', one number for each bank: shares of the rows, and fraud rates of
+        which the ratios count (see ``partition.controlled``); for training and test rows alike.
+      alerts: alert budgets and costs for the table ``decisions``.
       devices: default all devices of the process; settings are dealt to them.
       num_lanes, chunk_length: the packing (see ``packing``); chosen from the clients' sizes by default.
       progress: called with (what, done, total) as the work goes on.
@@ -157,9 +170,13 @@ def sweep(
         straggler_work=straggler_work,
         max_update_norm=max_update_norm,
         partition_kind=partition_kind,
+        min_positives=min_positives,
+        bank_sizes=bank_sizes,
+        bank_prevalences=bank_prevalences,
     )
     check_options(**options)
     speeds = Speeds(step_seconds, bytes_per_second, latency_seconds)
+    evaluate.check_policy(alerts)
     for name, value in (("num_lanes", num_lanes), ("chunk_length", chunk_length)):
         if value is not None:
             checks.check_count(name, value)
@@ -183,6 +200,7 @@ def sweep(
         baselines=baselines,
         server_lrs=server_lr,
         conditions=grids.cross_conditions(straggler_work, max_update_norm, **crossed),
+        banks=grids.Banks(min_positives, bank_sizes, bank_prevalences),
     )
     num_clients = len(next(iter(grid.owners.values())).train.count)
     _check_banks(num_clients, num_rounds, speeds, available)
@@ -219,8 +237,14 @@ def sweep(
     progress("banks", 0, 1)
     score_began = time.perf_counter()
     rounds, bank_scores = _tables(parts, outcomes, alone, score_banks, params, grid, model, num_rounds, train, test)
-    params = jax.tree.map(np.asarray, jax.vmap(unravel)(params))
     timings["table_seconds"] = time.perf_counter() - score_began
+    progress("decisions", 0, 1)
+    score_began, rules = time.perf_counter(), evaluate.make_rules(alerts, test, test_set)
+    jobs = score_banks[0][0]
+    decisions = evaluate.decision_table(jobs, vector_model, params, test_set, test_features, mesh, rules)
+    decisions.insert(4, "num_clients", jobs.num_banks)
+    timings["decision_seconds"] = time.perf_counter() - score_began
+    params = jax.tree.map(np.asarray, jax.vmap(unravel)(params))
     timings["total_seconds"] = time.perf_counter() - began
 
     config = options | dict(
@@ -242,12 +266,13 @@ def sweep(
         work=record.work_done(parts, [*outcomes, *alone], timings["run_seconds"], num_rounds, mesh)
         | dict(num_federations=len(grid.federations)),
         diverged_loss_ratio=frames.DIVERGED_LOSS_RATIO,
+        decisions=rules.record(),
     )
     partitions = frames.partition_table(grid, train)
     if partition_kind == "natural":
         names = dict(enumerate(grids.bank_names(train)))
         bank_scores["bank"], partitions["bank"] = bank_scores.client.map(names), partitions.client.map(names)
-    return SweepResult(rounds, bank_scores, partitions, manifest, params)
+    return SweepResult(rounds, bank_scores, partitions, manifest, params, decisions)
 
 
 def check_options(
@@ -266,6 +291,9 @@ def check_options(
     straggler_work: tuple[float, float],
     max_update_norm: float | None,
     partition_kind: str,
+    min_positives: int = 0,
+    bank_sizes: Sequence[float] | None = None,
+    bank_prevalences: Sequence[float] | None = None,
     **crossed: Sequence,
 ) -> None:
     """Raises ValueError for an option of ``sweep`` that no table could make right; needs no data."""
@@ -290,6 +318,7 @@ def check_options(
     for one in grids.cross_conditions(straggler_work, max_update_norm, **crossed):
         conditions.check_conditions(one)
     checks.check_choice("partition_kind", [partition_kind], grids.PARTITIONS)
+    grids.check_banks(partition_kind, grids.Banks(min_positives, bank_sizes, bank_prevalences))
 
 
 def _check_banks(num_clients: int, num_rounds: int, speeds: Speeds, available: np.ndarray | None) -> None:

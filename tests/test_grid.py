@@ -160,6 +160,48 @@ def test_train_and_test_rows_are_spread_in_the_same_proportions():
             )
 
 
+def positives_of(rows, table):
+    return np.bincount(partition.client_of(rows), table.labels, len(rows.count)).astype(int)
+
+
+def test_a_minimum_holds_for_training_rows_and_in_proportion_for_test_rows():
+    made = make(alphas=[0.01, 0.1], seeds=range(10), banks=grid.Banks(min_positives=4))
+    num_train, num_test = TRAIN.labels.sum(), TEST.labels.sum()
+    least = min(max(1, 4 * num_test // num_train), num_test // 3)
+    assert least >= 1
+    for owned in made.owners.values():
+        assert positives_of(owned.train, TRAIN).min() >= 4
+        assert positives_of(owned.test, TEST).min() >= least
+
+
+def test_controlled_banks_are_alike_in_train_and_test_for_every_seed():
+    banks = grid.Banks(sizes=[0.6, 0.3, 0.1], prevalences=[0.004, 0.001, 0.0005])
+    made = make(partition_kind="controlled", num_clients=9, banks=banks)
+    assert [seed for _, seed in made.owners] == [0, 7] and all(math.isnan(alpha) for alpha, _ in made.owners)
+    for owned in made.owners.values():
+        for rows, table in zip(owned, (TRAIN, TEST), strict=True):
+            check_partition(rows, len(table.labels))
+            assert np.abs(rows.count - len(table.labels) * np.array(banks.sizes)).max() < 1
+            wanted = np.array([24, 3, 0.5]) / 27.5 * table.labels.sum()
+            assert np.abs(positives_of(rows, table) - wanted).max() < 1.5
+
+
+@pytest.mark.parametrize(
+    "kind, banks, message",
+    [
+        ("labels", grid.Banks(min_positives=-1), "`min_positives` must be an integer"),
+        ("quantity", grid.Banks(min_positives=2), "`min_positives` is for partition 'labels', got 'quantity'"),
+        ("labels", grid.Banks(sizes=[1.0]), "`bank_sizes` is for partition 'controlled', got 'labels'"),
+        ("controlled", grid.Banks(), "needs `bank_sizes` and `bank_prevalences`"),
+        ("controlled", grid.Banks(sizes=[1.0]), "needs `bank_prevalences`"),
+        ("controlled", grid.Banks(sizes=[0.5, 0.6], prevalences=[1, 1]), "sum 1, got a sum of 1.1"),
+    ],
+)
+def test_requests_that_no_table_could_meet_are_refused_before_any_is_read(kind, banks, message):
+    with pytest.raises(ValueError, match=message):
+        grid.check_banks(kind, banks)
+
+
 @pytest.mark.parametrize(
     "check, words",
     [

@@ -201,6 +201,179 @@ def test_names_fix_the_client_numbers_of_a_test_table():
     chex.assert_trees_all_equal(made.count, np.int32([0, 0, 2]), strict=True)
 
 
+# --- a minimum of frauds --------------------------------------------------------------------------------------------
+
+
+def taken_one_by_one(count, least):
+    """The rule as it is told: fraud by fraud, from the first of those that have most, to the first that is short."""
+    count = count.copy()
+    while count.min() < least:
+        count[count.argmax()] -= 1
+        count[(count < least).argmax()] += 1
+    return count
+
+
+@hypothesis.given(st.integers(1, 8), alphas, seeds, st.integers(0, 8))
+def test_every_client_has_the_minimum_and_only_the_frauds_that_must_move_do(num_clients, alpha, seed, least):
+    least = min(least, 8 // num_clients)
+    plain = partition.dirichlet_labels(LABELS, num_clients, alpha, seed)
+    made = partition.dirichlet_labels(LABELS, num_clients, alpha, seed, min_positives=least)
+    assert_every_row_once(made, NUM_ROWS, num_clients)
+    before, after = (partition.client_of(rows) for rows in (plain, made))
+    assert (before == after)[LABELS == 0].all()
+    old, new = (np.bincount(owner[LABELS == 1], minlength=num_clients) for owner in (before, after))
+    assert new.min() >= least
+    chex.assert_trees_all_equal(new, taken_one_by_one(old, least))
+    assert np.sum(before != after) == np.maximum(least - old, 0).sum()
+
+
+def test_a_minimum_that_the_draw_meets_changes_nothing():
+    for seed in range(10):
+        plain = partition.dirichlet_labels(LABELS, 3, 100.0, seed)
+        chex.assert_trees_all_equal(partition.dirichlet_labels(LABELS, 3, 100.0, seed, min_positives=1), plain)
+
+
+def test_as_many_as_all_frauds_allow_is_an_even_split_and_one_more_is_refused():
+    made = partition.dirichlet_labels(LABELS, 4, 0.01, 0, min_positives=2)
+    assert partition.summary(made, LABELS).num_positives.tolist() == [2, 2, 2, 2]
+    with pytest.raises(ValueError, match="`min_positives` must be at most 2, what 8 frauds allow 4 clients, got 3"):
+        partition.dirichlet_labels(LABELS, 4, 0.01, 0, min_positives=3)
+
+
+@pytest.mark.parametrize("least", [-1, 1.0, True, None])
+def test_a_minimum_that_is_no_natural_number_raises(least):
+    with pytest.raises(ValueError, match="`min_positives`"):
+        partition.dirichlet_labels(LABELS, 2, 1.0, 0, min_positives=least)
+
+
+# --- banks made to measure ------------------------------------------------------------------------------------------
+
+weights = st.lists(st.integers(1, 20), min_size=1, max_size=6)
+
+
+@hypothesis.given(weights, seeds, st.data())
+def test_sizes_and_ratios_of_fraud_rates_are_as_asked(sizes, seed, data):
+    num_clients = len(sizes)
+    rates = data.draw(st.lists(st.integers(1, 5), min_size=num_clients, max_size=num_clients))
+    sizes = np.array(sizes) / sum(sizes)
+    made = partition.controlled(LABELS, sizes, rates, seed)
+    assert_every_row_once(made, NUM_ROWS, num_clients)
+    assert np.abs(made.count - NUM_ROWS * sizes).max() < 1
+    wanted = made.count * np.array(rates)
+    positives = partition.summary(made, LABELS).num_positives
+    assert np.abs(positives - 8 * wanted / wanted.sum()).max() < 1
+
+
+@hypothesis.given(weights, seeds, st.data())
+def test_mixes_that_the_table_can_give_are_given(frauds, seed, data):
+    """A table made from the mixes: banks x kinds counts of frauds."""
+    num_kinds = data.draw(st.integers(1, 4))
+    count = np.array(
+        data.draw(
+            st.lists(
+                st.lists(st.integers(1, 9), min_size=num_kinds, max_size=num_kinds),
+                min_size=len(frauds),
+                max_size=len(frauds),
+            )
+        )
+    )
+    kinds = np.concatenate([np.repeat(np.arange(num_kinds), count.sum(axis=0)), np.full(500, 7)])
+    labels = (np.arange(len(kinds)) < count.sum()).astype(int)
+    sizes = (count.sum(axis=1) + 100) / (count.sum() + 100 * len(count))
+    rates = count.sum(axis=1) / np.round(sizes * len(labels))
+    made = partition.controlled(labels, sizes, rates, seed, kinds, count / count.sum(axis=1, keepdims=True))
+    assert_every_row_once(made, len(labels), len(count))
+    owner = partition.client_of(made)
+    for kind in range(num_kinds):
+        found = np.bincount(owner[(labels == 1) & (kinds == kind)], minlength=len(count))
+        assert np.abs(found - count[:, kind]).max() <= 1  # sizes are rounded, so rates are
+
+
+def test_mixes_keep_their_odds_where_the_table_has_other_numbers_of_each_kind():
+    kinds = np.repeat([0, 1, 0], [300, 100, 3_600])
+    labels = np.repeat([1, 1, 0], [300, 100, 3_600])
+    made = partition.controlled(labels, [0.5, 0.5], [1, 1], 0, kinds, [[4, 1], [1, 1]])
+    table = partition.summary(made, labels, kinds)
+    assert table.num_examples.tolist() == [2_000, 2_000]
+    assert np.abs(table.num_positives - 200).max() <= 2
+    odds = table.kind_0 / table.kind_1
+    assert odds[0] / odds[1] == pytest.approx(4, rel=0.1)
+
+
+def test_a_kind_of_weight_zero_is_never_seen():
+    kinds = np.tile([0, 1, 2], 100)
+    made = partition.controlled(np.ones(300), [0.5, 0.5], [1, 1], 3, kinds, [[1, 1, 0], [1, 0.1, 5]])
+    table = partition.summary(made, np.ones(300), kinds)
+    assert table.kind_2.tolist()[0] == 0 and table.num_positives.tolist() == [150, 150]
+
+
+def test_absolute_rates_that_add_up_are_taken_as_they_are():
+    labels = np.arange(1_000) < 40
+    made = partition.controlled(labels, [0.5, 0.3, 0.2], [0.06, 0.02, 0.02], 0, relative=False)
+    assert partition.summary(made, labels).num_positives.tolist() == [30, 6, 4]
+
+
+def test_the_seed_chooses_rows_and_not_numbers():
+    made = [partition.controlled(LABELS, [0.7, 0.3], [1, 2], seed) for seed in (0, 1)]
+    assert made[0].count.tolist() == made[1].count.tolist()
+    assert partition.client_of(made[0]).tolist() != partition.client_of(made[1]).tolist()
+    chex.assert_trees_all_equal(made[0], partition.controlled(LABELS, [0.7, 0.3], [1, 2], 0), strict=True)
+
+
+def test_a_table_without_fraud_can_be_dealt():
+    made = partition.controlled(np.zeros(10), [0.6, 0.4], [0.1, 0.2], 0)
+    assert made.count.tolist() == [6, 4]
+
+
+HALF = np.repeat([1, 0], [50, 50])
+TWO_KINDS = np.tile([0, 1], 50)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: partition.controlled(HALF, [0.9, 0.2], [1, 1], 0), "`sizes` must be shares with sum 1, got .* 1.1"),
+        (
+            lambda: partition.controlled(HALF, [1.5, -0.5], [1, 1], 0),
+            "`sizes` must be finite and > 0, got -0.5 for bank 1",
+        ),
+        (lambda: partition.controlled(HALF, [0.5, 0.5], [1], 0), "`prevalences` must have one entry for each of the 2"),
+        (lambda: partition.controlled(HALF, [0.5, 0.5], [1, -1], 0), "`prevalences` must be .* got -1.0 for bank 1"),
+        (lambda: partition.controlled(HALF, [0.5, 0.5], [0, 0], 0), "`prevalences` must not all be 0"),
+        (lambda: partition.controlled(HALF, [0.5, 0.5], ["a", "b"], 0), "`prevalences` must hold a number"),
+        (
+            lambda: partition.controlled(HALF, [0.2, 0.8], [9, 1], 0),
+            "give bank 0 34.6154 frauds, but its size is 20 rows",
+        ),
+        (
+            lambda: partition.controlled(HALF, [0.5, 0.5], [0.6, 0.6], 0, relative=False),
+            "ask for 30 frauds in bank 1, but 20 of 50 are left.*relative=True",
+        ),
+        (
+            lambda: partition.controlled(HALF, [0.5, 0.5], [0.4, 0.4], 0, relative=False),
+            "leave 10 of 50 frauds without a bank",
+        ),
+        (
+            lambda: partition.controlled(HALF, [0.6, 0.4], [1, 1], 0, TWO_KINDS, [[1, 0], [1, 0]]),
+            "`mixes` ask for 30 frauds of kinds .0. in bank 0; the table has 25, of which 15 can go there",
+        ),
+        (lambda: partition.controlled(HALF, [0.5, 0.5], [1, 1], 0, TWO_KINDS), "`kinds` and `mixes` go together"),
+        (lambda: partition.controlled(HALF, [0.5, 0.5], [1, 1], 0, TWO_KINDS, [[1], [1]]), "`mixes` must be numbers"),
+        (
+            lambda: partition.controlled(HALF, [0.5, 0.5], [1, 1], 0, TWO_KINDS, [[1, 1], [0, 0]]),
+            "`mixes` must be finite, >= 0 and not all 0, got .* for bank 1",
+        ),
+        (lambda: partition.controlled(HALF, [1.0], [1], 0, TWO_KINDS[:9], [[1, 1]]), "`kinds` must be integers"),
+        (lambda: partition.controlled(HALF, [1.0], [1], 0, TWO_KINDS - 1, [[1, 1]]), "`kinds` must be >= 0, got -1"),
+        (lambda: partition.controlled(HALF, [1.0], [1], -1), "`seed`"),
+    ],
+)
+def test_what_cannot_be_controlled_is_refused_on_one_line(make, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
 # --- summary --------------------------------------------------------------------------------------------------------
 
 
@@ -209,7 +382,10 @@ def test_a_summary_worked_by_hand():
     silo = np.repeat([0, 1, 2], [4, 4, 8])
     labels = np.array([1, 0, 0, 0, 1, 1, 1, 0, *[0] * 8])
     table = partition.summary(partition.natural(silo, names=[0, 1, 2, 3]), labels)
-    assert table.columns.tolist() == ["client", "num_examples", "num_positives", "prevalence", "kl", "tvd"]
+    shares = ["share_of_rows", "share_of_positives"]
+    assert table.columns.tolist() == ["client", "num_examples", "num_positives", "prevalence", "kl", "tvd", *shares]
+    assert table.share_of_rows.tolist() == [0.25, 0.25, 0.5, 0]
+    assert table.share_of_positives.tolist() == [0.25, 0.75, 0, 0]
     assert table.client.tolist() == [0, 1, 2, 3]
     assert table.num_examples.tolist() == [4, 4, 8, 0]
     assert table.num_positives.tolist() == [1, 3, 0, 0]
@@ -232,6 +408,15 @@ def test_few_positives_over_many_clients_leave_some_with_none_and_the_summary_sa
         assert table.num_positives.sum() == 8 and (table.num_positives == 0).any()
         assert (table.prevalence.isna() == empty).all() and (table.tvd.isna() == empty).all()
         assert np.isfinite(table.kl[~empty]).all()
+
+
+def test_a_summary_with_kinds_has_each_kinds_share_of_a_clients_frauds():
+    labels, kinds = [1, 1, 1, 0, 1, 0], [0, 2, 2, 9, 0, 9]
+    table = partition.summary(partition.natural([0, 0, 0, 0, 1, 2]), labels, kinds)
+    assert table.columns.tolist()[-3:] == ["kind_0", "kind_1", "kind_2"]
+    np.testing.assert_allclose(table.kind_0, [1 / 3, 1, np.nan])
+    np.testing.assert_allclose(table.kind_2, [2 / 3, 0, np.nan])
+    np.testing.assert_allclose(table.share_of_positives, [0.75, 0.25, 0])
 
 
 def test_a_summary_of_one_class_only_has_no_divergence():

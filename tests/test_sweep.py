@@ -379,6 +379,27 @@ def test_settings_name_the_same_federation_in_both_tables(result):
     assert named[0] == named[1]
 
 
+def test_every_final_model_has_decisions_of_all_banks_and_of_each(result, tables):
+    decisions = result.decisions
+    shared = result.rounds[result.rounds.algorithm != "local_only"]
+    keys = ["setting", "alpha"]
+    assert sorted(decisions[keys].drop_duplicates().apply(tuple, axis=1)) == sorted(
+        shared[keys].drop_duplicates().apply(tuple, axis=1)
+    )
+    assert (decisions.groupby(keys).size() == 1 + CLIENTS).all()
+    labels = tables[1].labels
+    pooled = decisions[(decisions.client == -1) & (decisions.algorithm == "scaffold")]
+    for line in pooled.itertuples():
+        logits = np.asarray(
+            _apply(jax.tree.map(lambda leaf, i=line.setting: leaf[i], result.params), tables[1].features)
+        )
+        if np.isfinite(logits).all():
+            prob = 1 / (1 + np.exp(-logits.astype(np.float64)))
+            np.testing.assert_allclose(line.brier, sklearn.metrics.brier_score_loss(labels, prob), rtol=1e-4)
+    budgets = result.manifest["decisions"]["budgets"]
+    assert list(budgets) == ["at_0.001", "at_0.005", "at_0.01", "per_day"]
+
+
 def test_bytes_are_participants_times_vectors_times_parameters(result):
     num_params, model_bytes = frames.model_size(LINEAR)
     assert (num_params, model_bytes) == (WIDTH + 1, 4 * (WIDTH + 1))

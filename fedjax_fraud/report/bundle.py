@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from .dossier import dossier
-from .store import MANIFEST, TABLES, parquet_bytes, sha256, strict_json, write_bytes_atomically
+from .store import MANIFEST, OPTIONAL_TABLES, TABLES, parquet_bytes, sha256, strict_json, write_bytes_atomically
 from .tables import summarise
 
 
@@ -19,7 +19,7 @@ def write(result: Any, folder: str | os.PathLike) -> list[pathlib.Path]:
     SHA-256 of the others, so a folder that has one is complete.
 
     Args:
-      result: has ``rounds``, ``banks``, ``partitions`` and ``manifest``.
+      result: has ``rounds``, ``banks``, ``partitions`` and ``manifest``, and may have ``decisions``.
       folder: where to; created if it is not there. See ``store.check_output_folder`` for a check before long work.
 
     Returns: the paths written, in order.
@@ -59,18 +59,22 @@ def write_partitions(
 
 def _files(result: Any) -> Iterator[tuple[str, bytes]]:
     """Every file but the manifest, made one after the other."""
-    from . import condition_figure, figures
+    from . import banks, calibration, condition_figure, figures
 
-    for name, file in TABLES.items():
-        yield file, parquet_bytes(getattr(result, name))
+    for name, file in (TABLES | OPTIONAL_TABLES).items():
+        if name in TABLES or getattr(result, name, None) is not None:
+            yield file, parquet_bytes(getattr(result, name))
     yield "summary.csv", _csv_bytes(summarise(result.rounds))
     yield "dossier.md", dossier(result).encode()
     parts = figures.by_conditions(result)
     for place, (name, part) in enumerate(parts, start=1):
-        convergence = figures.convergence(part, name)
         number = f"-{place}" if len(parts) > 1 else ""
+        convergence = figures.convergence(part, name)
         yield f"convergence{number}.svg", figures.svg_bytes(convergence)
         yield f"convergence{number}.png", figures.png_bytes(convergence)
+        yield f"banks{number}.png", figures.png_bytes(banks.banks_figure(part, name))
+        if getattr(result, "decisions", None) is not None:
+            yield f"calibration{number}.png", figures.png_bytes(calibration.calibration_figure(part, name))
     if len(parts) > 1:
         yield "conditions.png", figures.png_bytes(condition_figure.conditions(result))
     yield "partition.png", figures.png_bytes(figures.partition_heatmap(result.partitions))

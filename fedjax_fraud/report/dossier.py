@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from . import facts, tables, wording
+from . import decisions, facts, tables, wording
 from .store import strict_json
 from .wording import DASH, algorithm_name, alpha_name, interval, markdown_table, number, plural, quantity, setting_names
 
@@ -29,6 +29,7 @@ class _Case(NamedTuple):
     best: pd.DataFrame  # the rounds of each algorithm's best hyperparameters
     summary: pd.DataFrame
     prevalence: float
+    decisions: pd.DataFrame | None
 
 
 def dossier(result: Any) -> str:
@@ -49,29 +50,43 @@ def dossier(result: Any) -> str:
         tables.best_settings(result.rounds),
         tables.summarise(result.rounds),
         facts.prevalence(manifest),
+        getattr(result, "decisions", None),
     )
     sections = (
-        *(_title, _leak_warning, _answer, _question, _scores, _differences, _against_local, _cost, _banks),
+        *(_title, _leak_warning, _answer, _question, _scores, _differences, _against_local, _cost, _banks, _decisions),
         *(_partitions, _incidents, _data, _meaning, _record),
     )
     return "\n\n".join(text for text in (section(case) for section in sections) if text) + "\n"
 
 
 def _title(case: _Case) -> str:
+    decided = case.decisions is not None
     return (
         "# Federated fraud detection: audit dossier\n\n"
         f"Pictures: {_pictures(case)}, [partitions](partition.png). "
-        "Numbers: `summary.csv`, `results.parquet`, `banks.parquet`, `partitions.parquet`; record: `manifest.json`."
+        "Numbers: `summary.csv`, `results.parquet`, `banks.parquet`, `partitions.parquet`"
+        f"{', `decisions.parquet`' if decided else ''}; record: `manifest.json`."
     )
 
 
 def _pictures(case: _Case) -> str:
-    """Links to the pictures of scores: one, or one for each combination of conditions and all of them in another."""
-    num = len(tables.complete(case.summary)[list(tables.CONDITIONS)].drop_duplicates())
-    if num == 1:
-        return "[convergence](convergence.svg)"
-    each = ", ".join(f"[{place}](convergence-{place}.svg)" for place in range(1, num + 1))
-    return f"[final scores under each condition](conditions.png), convergence {each}"
+    """Links to the pictures of scores: one of each, or one for each combination of conditions, by name."""
+    names = ["convergence", "banks", *(["calibration"] if case.decisions is not None else [])]
+    conditions = _condition_names(case)
+    if len(conditions) == 1:
+        return ", ".join(f"[{name}]({name}.{'svg' if name == 'convergence' else 'png'})" for name in names)
+    each = (
+        f"{words}: " + ", ".join(f"[{name}]({name}-{place}.png)" for name in names)
+        for place, words in enumerate(conditions, start=1)
+    )
+    return f"[final scores under each condition](conditions.png); under {'; under '.join(each)}"
+
+
+def _condition_names(case: _Case) -> list[str]:
+    """The combinations of conditions in the order of the pictures."""
+    federated = case.summary[~case.summary["algorithm"].isin(tables.BASELINES)]
+    groups = federated.groupby(list(tables.CONDITIONS), dropna=False, sort=True)
+    return [wording.conditions_name(group.iloc[0].to_dict(), federated) for _, group in groups] or [""]
 
 
 def _leak_warning(case: _Case) -> str:
@@ -238,6 +253,7 @@ def _partition_words(config: Mapping) -> str:
         "quantity": "Dirichlet over the number of rows",
         "iid": "rows dealt at random (IID)",
         "natural": "the banks that the data name",
+        "controlled": "banks of given sizes and fraud rates",
     }
     kind = str(config.get("partition_kind", config.get("partition", "as recorded below")))
     return kinds.get(kind, kind)
@@ -406,14 +422,24 @@ def _banks(case: _Case) -> str:
     ]
     headers = ("alpha", "Algorithm", "Mean per-bank PR-AUC", "Banks with a score", "Better than their own model")
     best = case.banks[case.banks["setting"].isin(case.best["setting"])]
+    by_rank = tables.bank_table(best, diverged)
     return (
         "## Banks\n\n"
         "Each bank's own test rows, scored by the global model (*Local only*: by the bank's own model). The mean of "
         "per-bank PR-AUC is **not** the pooled PR-AUC above: the two answer different questions and do not compare. A "
         "bank whose test rows have one class has no PR-AUC; it is left out and counted, never 0. Banks x seeds, "
         "diverged settings left out.\n\n"
-        f"{markdown_table(headers, rows)}\n\n{_banks_by_rank(case, tables.bank_table(best, diverged))}"
+        f"{markdown_table(headers, rows)}\n\n{_banks_by_rank(case, by_rank)}\n\n"
+        f"{decisions.joining_section(by_rank, _bank_names(case), _MOST_BANKS)}"
     )
+
+
+def _decisions(case: _Case) -> str:
+    """Alert budgets, one bank's threshold, money, calibration."""
+    if case.decisions is None:
+        return ""
+    diverged = set(case.rounds["setting"][case.rounds["diverged"].astype(bool)])
+    return decisions.sections(case.decisions, case.summary, diverged, case.manifest)
 
 
 def _bank_summary_row(case: _Case, name: str, row: Mapping) -> list[str]:

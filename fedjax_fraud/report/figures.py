@@ -53,10 +53,17 @@ def by_conditions(result: Any) -> list[tuple[str, Any]]:
     groups = list(rounds[~baseline].groupby(list(CONDITIONS), dropna=False, sort=True))
     if len(groups) < 2:
         return [("", result)]
+    always = set(rounds["setting"][baseline])
     parts = []
     for _, group in groups:
+        shown = always | set(group["setting"])
+        tables = {
+            name: table[table["setting"].isin(shown)]
+            for name in ("rounds", "banks", "decisions")
+            if (table := getattr(result, name, None)) is not None
+        }
         name = conditions_name(group.iloc[0].to_dict(), rounds[~baseline])
-        parts.append((name, result._replace(rounds=pd.concat([group, rounds[baseline]], ignore_index=True))))
+        parts.append((name, result._replace(**tables)))
     return parts
 
 
@@ -157,6 +164,11 @@ def _is_timed(rounds: pd.DataFrame) -> bool:
     federated = complete(rounds[~rounds["algorithm"].isin(BASELINES)])
     usual = all((federated[name] == ideal).all() for name, ideal in CONDITIONS.items())
     return bool(federated["seconds"].notna().all()) and not usual
+
+
+def in_brackets(conditions: str) -> str:
+    """The name of some conditions behind a title."""
+    return f" ({conditions})" if conditions else ""
 
 
 def _alphas(frame: pd.DataFrame) -> list[float]:
@@ -261,9 +273,8 @@ def _scale(axes: np.ndarray, curves: pd.DataFrame, summary: pd.DataFrame) -> Non
 def _label(figure: Figure, axes: np.ndarray, rounds: pd.DataFrame, num_banks: int, conditions: str) -> None:
     """Titles, axis names, units."""
     seeds = plural(rounds["seed"].nunique(), "seed")
-    under = f" ({conditions})" if conditions else ""
     figure.suptitle(
-        f"Average precision of the global model on the pooled test rows{under}\n"
+        f"Average precision of the global model on the pooled test rows{in_brackets(conditions)}\n"
         f"mean over {seeds}, band: 95 % t interval; {plural(num_banks, 'bank')}",
         fontsize=12,
         color=INK,

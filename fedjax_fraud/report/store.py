@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 MANIFEST = "manifest.json"
 TABLES = {"rounds": "results.parquet", "banks": "banks.parquet", "partitions": "partitions.parquet"}
+OPTIONAL_TABLES = {"decisions": "decisions.parquet"}
 
 
 class StoredResult(NamedTuple):
@@ -34,12 +35,14 @@ class StoredResult(NamedTuple):
       banks: one row per setting and client after the final round.
       partitions: one row per alpha, seed and client.
       manifest: configuration, data, versions, timings and work, as read from JSON.
+      decisions: one row per setting and client, and one for all clients; None if the folder has none.
     """
 
     rounds: pd.DataFrame
     banks: pd.DataFrame
     partitions: pd.DataFrame
     manifest: dict
+    decisions: pd.DataFrame | None = None
 
 
 def check_output_folder(folder: str | os.PathLike) -> pathlib.Path:
@@ -131,6 +134,8 @@ def load(folder: str | os.PathLike) -> StoredResult:
     manifest = _read_manifest(path)
     expected = manifest.pop("files", {})
     tables = {name: _read_table(path / file, expected.get(file)) for name, file in TABLES.items()}
+    there = {name: file for name, file in OPTIONAL_TABLES.items() if file in expected or (path / file).is_file()}
+    tables |= {name: _read_table(path / file, expected.get(file)) for name, file in there.items()}
     return StoredResult(**tables, manifest=manifest)
 
 

@@ -116,7 +116,7 @@ def final_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
     )
     last = ordered.drop_duplicates(_UNIT, keep="last")
     kept = [name for name in last.columns if name in _UNIT or name not in totals.columns]
-    final = _spread_conditions(_spread_centralised(last[kept].merge(totals, on=_UNIT)))
+    final = spread_conditions(_spread_centralised(last[kept].merge(totals, on=_UNIT)))
     _require_unique(final, [*SETTING_KEYS, "seed"])
     return final
 
@@ -265,8 +265,8 @@ def bank_table(banks: pd.DataFrame, diverged: Collection[int] = ()) -> pd.DataFr
 
     Returns: one row per algorithm, alpha, hyperparameters and ``bank_rank``: ``num_seeds``, ``num_defined`` (seeds in
       which this bank's score is defined), means of ``num_train`` and ``num_train_positives``, ``average_precision``
-      (mean over defined), and against the bank's own model alone (``local_only``): ``difference`` with ``_low`` and
-      ``_high``, ``num_pairs``, ``wins``.
+      with ``_low`` and ``_high`` (over those defined), and against the bank's own model alone (``local_only``):
+      ``difference`` with ``_low`` and ``_high``, ``num_pairs``, ``wins``.
     """
     kept = _banks_beside_local(banks, diverged)
     rows = [_bank_row(key, group) for key, group in _groups(kept, (*SETTING_KEYS, "bank_rank"))]
@@ -315,7 +315,15 @@ _PAIR_COLUMNS = [
 _TARGET_COLUMNS = ("target", "num_seeds", "num_reached", "rounds_to_target", "mb_to_target", "seconds_to_target")
 _BANK_COLUMNS = (
     *("bank_rank", "num_seeds", "num_defined", "num_train", "num_train_positives", "average_precision"),
-    *("difference", "difference_low", "difference_high", "num_pairs", "wins"),
+    *(
+        "average_precision_low",
+        "average_precision_high",
+        "difference",
+        "difference_low",
+        "difference_high",
+        "num_pairs",
+        "wins",
+    ),
 )
 
 
@@ -344,7 +352,7 @@ def _spread_centralised(final: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([final[~spread], copies[final.columns]], ignore_index=True)
 
 
-def _spread_conditions(final: pd.DataFrame) -> pd.DataFrame:
+def spread_conditions(final: pd.DataFrame) -> pd.DataFrame:
     """Baseline rows once for each combination of conditions that the federated settings have."""
     baseline = final["algorithm"].isin(BASELINES)
     combinations = final[~baseline][list(CONDITIONS)].drop_duplicates()
@@ -473,7 +481,7 @@ def _banks_beside_local(banks: pd.DataFrame, diverged: Collection[int]) -> pd.Da
     shared = ["alpha", "seed", "client_lr", "num_epochs", "client"]
     local = kept[kept["algorithm"] == "local_only"].drop_duplicates(shared)
     local = local[[*shared, "average_precision"]].rename(columns={"average_precision": "local"})
-    return kept.merge(local, on=shared, how="left")
+    return spread_conditions(kept.merge(local, on=shared, how="left"))
 
 
 def _compared(group: pd.DataFrame) -> pd.Series:
@@ -490,7 +498,7 @@ def _bank_row(key: tuple, group: pd.DataFrame) -> dict:
     row["num_defined"] = score.n
     row["num_train"] = float(group["num_train"].mean())
     row["num_train_positives"] = float(group["num_train_positives"].mean())
-    row["average_precision"] = score.mean
+    row |= _with_bounds("average_precision", score)
     row |= _with_bounds("difference", mean_interval(difference))
     row["num_pairs"] = len(difference)
     row["wins"] = int((difference > 0).sum())
