@@ -15,6 +15,7 @@ import numpy as np
 import optax
 import pandas as pd
 import pytest
+import scipy.special
 import sklearn.metrics
 
 from fedjax_fraud import algorithms, frames, partition, pool
@@ -394,7 +395,7 @@ def test_every_final_model_has_decisions_of_all_banks_and_of_each(result, tables
             _apply(jax.tree.map(lambda leaf, i=line.setting: leaf[i], result.params), tables[1].features)
         )
         if np.isfinite(logits).all():
-            prob = 1 / (1 + np.exp(-logits.astype(np.float64)))
+            prob = scipy.special.expit(logits.astype(np.float64))
             np.testing.assert_allclose(line.brier, sklearn.metrics.brier_score_loss(labels, prob), rtol=1e-4)
     budgets = result.manifest["decisions"]["budgets"]
     assert list(budgets) == ["at_0.001", "at_0.005", "at_0.01", "per_day"]
