@@ -37,8 +37,20 @@ class Jobs(NamedTuple):
     num_models: int
 
 
-def make_jobs(grid: Grid, federations: list[Federation], test_set: score.TestSet, *, alone: bool = False) -> Jobs:
-    """Jobs for models of these federations; ``alone``: runs of consecutive federations are the banks of one."""
+def make_jobs(
+    grid: Grid,
+    federations: list[Federation],
+    test_set: score.TestSet,
+    *,
+    alone: bool = False,
+    personal: bool = False,
+) -> Jobs:
+    """Jobs for models of these federations.
+
+    Args:
+      alone: runs of consecutive federations are the banks of one.
+      personal: every federation has a model of each bank's own.
+    """
     num_banks = len(next(iter(grid.owners.values())).train.count)
     owners = np.stack([partition.client_of(owners.test)[test_set.index] for owners in grid.owners.values()])
     model_index, owner_index, expanded = [], [], []
@@ -50,7 +62,7 @@ def make_jobs(grid: Grid, federations: list[Federation], test_set: score.TestSet
                 owner_index.append(which)
                 expanded.append(federation._replace(alpha=alpha))
     index = np.array(model_index, np.int32), np.array(owner_index, np.int32)
-    return Jobs(*index, owners.astype(np.int32), expanded, num_banks, num_banks if alone else 1)
+    return Jobs(*index, owners.astype(np.int32), expanded, num_banks, num_banks if alone or personal else 1)
 
 
 def _same(a: float, b: float) -> bool:

@@ -27,6 +27,12 @@ class Part(NamedTuple):
     federations: list[Federation]
     alone: list[Federation]
 
+    @property
+    def has_personal(self) -> bool:
+        """Whether every client also has a model of its own."""
+        hyper = {name: values[0] for name, values in self.pool.settings.hyper.items()}
+        return self.pool.program.build(hyper).correct_personal is not None
+
 
 class Speeds(NamedTuple):
     """The simulated clock of the banks; each a number, or ``[clients]``.

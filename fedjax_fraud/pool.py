@@ -57,11 +57,13 @@ class Outcome(NamedTuple):
       history: arrays ``[rounds + 1, federations]``; entry 0 is the start, before any training.
       params: final global models, leaves ``[federations, ...]``.
       run_seconds: wall time of the rounds.
+      personal: every client's own final model, leaves ``[federations, clients, ...]``; None if they have none.
     """
 
     history: History
     params: Any
     run_seconds: float
+    personal: Any = None
 
 
 def make_pool(
@@ -204,10 +206,27 @@ def run_pool(
             on_rounds(min(first + compiled.segment, num_rounds + 1) - max(first, 1))
     history = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: num_rounds + 1, pool.slot], *parts)
     params = jax.tree.map(lambda leaf: leaf[pool.slot], to_host(state.server.params))
-    return Outcome(history, params, time.perf_counter() - began)
+    return Outcome(history, params, time.perf_counter() - began, _personal_models(pool, state.clients))
+
+
+def _personal_models(pool: Pool, clients):
+    """Every client's own model, in the order of identities; None if the algorithm has none."""
+    if not hasattr(clients, "personal"):
+        return None
+    # Clients that were dealt to the devices stand in another order, with empty ones (identity -1) among them.
+    column = np.argsort(pool.settings.client_id, axis=1, kind="stable")
+    empty = (pool.settings.client_id < 0).sum(axis=1, keepdims=True)
+    num_clients = pool.settings.client_id.shape[1] - int(empty.max())
+
+    def in_order(leaf):
+        place = np.minimum(empty + np.arange(num_clients), leaf.shape[1] - 1)
+        return leaf[np.arange(len(leaf))[:, None], np.take_along_axis(column, place, axis=1)][pool.slot]
+
+    return jax.tree.map(in_order, to_host(clients.personal))
 
 
 def take_federations(outcome: Outcome, which: slice) -> Outcome:
     """The outcome of some of a pool's federations."""
     history = jax.tree.map(lambda leaf: leaf[:, which], outcome.history)
-    return Outcome(history, jax.tree.map(lambda leaf: leaf[which], outcome.params), outcome.run_seconds)
+    params, personal = (jax.tree.map(lambda leaf: leaf[which], tree) for tree in (outcome.params, outcome.personal))
+    return Outcome(history, params, outcome.run_seconds, personal)

@@ -16,7 +16,7 @@ from fedjax_fraud import grid as grids
 from fedjax_fraud.algorithms import ALGORITHMS, build_with
 from fedjax_fraud.data import describe_split
 from fedjax_fraud.local import Objective
-from fedjax_fraud.parts import Speeds, make_parts, start_params, training_data
+from fedjax_fraud.parts import Part, Speeds, make_parts, start_params, training_data
 from fedjax_fraud.program import History
 from fedjax_fraud.types import Model, Transactions
 
@@ -240,7 +240,7 @@ def sweep(
     timings["table_seconds"] = time.perf_counter() - score_began
     progress("decisions", 0, 1)
     score_began, rules = time.perf_counter(), evaluate.make_rules(alerts, test, test_set)
-    jobs = score_banks[0][0]
+    jobs = score_banks[0].jobs
     decisions = evaluate.decision_table(jobs, vector_model, params, test_set, test_features, mesh, rules)
     decisions.insert(4, "num_clients", jobs.num_banks)
     timings["decision_seconds"] = time.perf_counter() - score_began
@@ -358,8 +358,22 @@ def _check_rows(train: Transactions, test: Transactions) -> None:
         raise ValueError("`train` has no positive labels, got 0 frauds. Use more rows, or split at an earlier time.")
 
 
+class BankScores(NamedTuple):
+    """Models to be scored by bank.
+
+    Attributes:
+      jobs: see ``banks``.
+      score: compiled, ``params -> Scores``.
+      part: the part whose personal models they are; None for the models of all federations, or of the banks alone.
+    """
+
+    jobs: banks.Jobs
+    score: Callable
+    part: Part | None = None
+
+
 def _compile(parts, grid, model, data, test_set, test_features, num_rounds, mesh):
-    """All programs: one for each part, and the bank scores of the shared and of the local models.
+    """All programs: one for each part, and the bank scores of the shared, the personal and the local models.
 
     They are traced here, one after the other, because tracing needs the interpreter's lock and the caller's JAX
     configuration; XLA compiles each in a thread of its own meanwhile.
@@ -368,14 +382,19 @@ def _compile(parts, grid, model, data, test_set, test_features, num_rounds, mesh
         pools = [
             executor.submit(pool.lower_pool(part.pool, data, test_features, num_rounds, mesh).compile) for part in parts
         ]
-        jobs = [banks.make_jobs(grid, [federation for part in parts for federation in part.federations], test_set)]
+        jobs = [(banks.make_jobs(grid, [one for part in parts for one in part.federations], test_set), None)]
+        for part in parts:
+            if part.has_personal:
+                jobs.append((banks.make_jobs(grid, part.federations, test_set, personal=True), part))
         if grid.local_only:
-            jobs.append(banks.make_jobs(grid, grid.local_only, test_set, alone=True))
+            jobs.append((banks.make_jobs(grid, grid.local_only, test_set, alone=True), None))
         scores = [
-            executor.submit(banks.lower_scores(job, model, test_set, test_features, mesh).compile) for job in jobs
+            executor.submit(banks.lower_scores(job, model, test_set, test_features, mesh).compile) for job, _ in jobs
         ]
         compiled = [future.result() for future in pools]
-        return compiled, [(job, future.result()) for job, future in zip(jobs, scores, strict=True)]
+        return compiled, [
+            BankScores(job, future.result(), part) for (job, part), future in zip(jobs, scores, strict=True)
+        ]
 
 
 def _part_outcomes(parts, outcomes) -> tuple[list[pool.Outcome], list[pool.Outcome]]:
@@ -408,17 +427,29 @@ def _run(parts, compiled, data, test_features, num_rounds, progress) -> list[poo
 
 
 def _tables(parts, outcomes, alone, score_banks, params, grid, model, num_rounds, train, test):
-    """The tidy tables of rounds and of banks."""
+    """The tidy tables of rounds and of banks.
+
+    Banks that have models of their own (Ditto) are scored by these; the pooled scores are the global model's.
+    """
     _, model_bytes = frames.model_size(model)
-    rounds, first = [], 0
-    for part, outcome in zip((part for part in parts if part.federations), outcomes, strict=True):
+    rounds, first_of, first = [], {}, 0
+    shared = [part for part in parts if part.federations]
+    for part, outcome in zip(shared, outcomes, strict=True):
         rounds.append(frames.round_table(grid, part.federations, outcome.history, num_rounds, model_bytes, first))
+        first_of[id(part)] = first, outcome
         first += len(part.federations)
-    (jobs, scores), *local_scores = score_banks
-    tables = [banks.bank_table(grid, jobs, scores(params), train, test, 0)]
-    for (jobs, scores), outcome in zip(local_scores, alone, strict=True):
-        rounds.append(frames.local_table(grid.local_only, outcome.history, num_rounds, first))
-        tables.append(banks.bank_table(grid, jobs, scores(outcome.params), train, test, first))
+    everybody, *others = score_banks
+    tables = [banks.bank_table(grid, everybody.jobs, everybody.score(params), train, test, 0)]
+    for jobs, score_models, part in others:
+        if part is None:
+            (outcome,) = alone
+            rounds.append(frames.local_table(grid.local_only, outcome.history, num_rounds, first))
+            tables.append(banks.bank_table(grid, jobs, score_models(outcome.params), train, test, first))
+            continue
+        number, outcome = first_of[id(part)]
+        personal = outcome.personal.reshape(-1, *outcome.personal.shape[2:])
+        own = banks.bank_table(grid, jobs, score_models(personal), train, test, number)
+        tables[0] = pd.concat([tables[0][~tables[0].setting.isin(own.setting)], own], ignore_index=True)
     num_clients = len(next(iter(grid.owners.values())).train.count)
     tables = [pd.concat(parts, ignore_index=True) for parts in (rounds, tables)]
     for table in tables:

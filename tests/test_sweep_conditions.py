@@ -1,0 +1,177 @@
+"""Sweeps in which things go wrong, and in which methods keep more than a global model."""
+
+import math
+
+import numpy as np
+import optax
+import pytest
+
+from fedjax_fraud import algorithms, grid
+from fedjax_fraud.conditions import Conditions
+from fedjax_fraud.simulate import simulate
+from tests.test_sweep import BATCH, CLIENTS, LINEAR, MEASURES, RATE, ROUNDS, make_tables, owners, rows_of, run_sweep
+
+ONE = dict(
+    algorithms=["fedavg"],
+    alphas=[1.0],
+    seeds=[0],
+    client_lr=RATE,
+    mu=0.0,
+    participation=1.0,
+    num_lanes=2,
+    chunk_length=4,
+)
+MODEL_BYTES = 20  # four weights and a bias
+
+
+@pytest.fixture(scope="module")
+def crossed():
+    """Stragglers x policies, with a share of the banks, in one program."""
+    return run_sweep(
+        **(ONE | dict(algorithms=["fedavg", "scaffold"], seeds=[0, 1])),
+        stragglers=[0.0, 0.7],
+        policy=["wait", "partial", "drop"],
+        num_epochs=3,
+        drop_after=[0.0, 0.4],
+        step_seconds=[0.01, 0.02, 0.03],
+        latency_seconds=1.0,
+    )
+
+
+def test_conditions_are_crossed_and_where_nobody_is_late_policies_are_one(crossed):
+    rounds = crossed.rounds[crossed.rounds.algorithm == "fedavg"]
+    found = rounds[["stragglers", "policy", "drop_after"]].drop_duplicates()
+    assert len(found) == 2 * (1 + 3)
+    assert set(found.policy[found.stragglers == 0]) == {"wait"}
+    assert (rounds.participation == 1).all() and (rounds.fault == "none").all()
+
+
+def test_a_setting_is_the_same_alone_and_among_others_under_conditions(crossed):
+    """To the bit: the other settings stand in other lanes of the same steps."""
+    one = dict(stragglers=0.7, policy="partial", drop_after=0.4)
+    alone = run_sweep(**ONE, **one, num_epochs=3, step_seconds=[0.01, 0.02, 0.03], latency_seconds=1.0, baselines=False)
+    mine = rows_of(alone.rounds, algorithm="fedavg")
+    among = rows_of(crossed.rounds, algorithm="fedavg", seed=0, **one)
+    for name in [*MEASURES, "num_steps", "num_participants", "num_started", "seconds"]:
+        np.testing.assert_array_equal(mine[name], among[name], err_msg=name)
+
+
+def test_a_sweep_s_setting_equals_simulate_under_the_same_conditions(crossed):
+    train, test = make_tables()
+    conditions = Conditions(stragglers=0.7, policy="drop", drop_after=0.4)
+    _, history = simulate(
+        algorithms.fedavg(optax.sgd(RATE)),
+        LINEAR,
+        train,
+        owners(train.labels, 1.0, 0),
+        test=test,
+        num_rounds=ROUNDS,
+        num_epochs=3,
+        batch_size=BATCH,
+        conditions=conditions,
+        step_seconds=[0.01, 0.02, 0.03],
+        link_seconds=1.0 + 2 * MODEL_BYTES / 12.5e6,
+    )
+    rows = rows_of(crossed.rounds, algorithm="fedavg", seed=0, stragglers=0.7, policy="drop", drop_after=0.4)
+    np.testing.assert_allclose(rows.seconds, history.seconds, rtol=1e-6)
+    np.testing.assert_array_equal(rows.num_steps, history.num_steps)
+    np.testing.assert_allclose(rows.log_loss, history.log_loss, rtol=2e-5)
+
+
+def test_who_started_is_paid_for_downwards_and_who_came_back_upwards(crossed):
+    rounds = crossed.rounds
+    for name, vectors in (("fedavg", 1), ("scaffold", 2)):
+        rows = rounds[rounds.algorithm == name]
+        np.testing.assert_array_equal(rows.bytes_down, rows.num_started * vectors * MODEL_BYTES)
+        np.testing.assert_array_equal(rows.bytes_up, rows.num_participants * vectors * MODEL_BYTES)
+    late = rounds[(rounds.policy == "drop") & (rounds.drop_after == 0)]
+    assert (late.num_started == CLIENTS).all() and (late.num_participants == 1).all()
+
+
+def test_waiting_costs_time_and_a_deadline_does_not(crossed):
+    def seconds(policy):
+        return rows_of(
+            crossed.rounds, algorithm="fedavg", seed=0, stragglers=0.7, policy=policy, drop_after=0.0
+        ).seconds
+
+    assert (seconds("wait").to_numpy() > seconds("partial").to_numpy()).all()
+    np.testing.assert_allclose(seconds("partial"), seconds("drop"))
+
+
+def test_baselines_know_no_conditions(crossed):
+    baselines = crossed.rounds[crossed.rounds.algorithm.isin(["centralised", "local_only"])]
+    for name in grid.CONDITION_KEYS:
+        assert (baselines[name] == getattr(Conditions(), name)).all()
+    assert (baselines.bytes_up == 0).all()
+
+
+def test_a_trace_keeps_banks_out():
+    available = np.array([[1, 0, 1], [0, 0, 0]])
+    rounds = run_sweep(**ONE, available=available).rounds
+    rows = rows_of(rounds, algorithm="fedavg")
+    np.testing.assert_array_equal(rows.num_participants, [2, 0])
+    np.testing.assert_array_equal(rows.skipped, [False, True])
+    alone = rows_of(rounds, algorithm="local_only")
+    assert alone.num_participants.item() == CLIENTS  # banks alone need nobody
+
+
+def test_faults_are_in_the_table_and_hurt_nobody():
+    rounds = run_sweep(**ONE, fault=["nan", "huge"], fault_rate=[0.0, 0.7], baselines=False).rounds
+    assert set(zip(rounds.fault, rounds.fault_rate, strict=True)) == {("none", 0.0), ("nan", 0.7), ("huge", 0.7)}
+    assert rounds.num_faulty.sum() > 0 and rounds.num_silent.sum() == 0
+    assert np.isfinite(rounds.log_loss).all()
+    # Both faults hit the same updates, and a rejected one is as good as absent.
+    nan, huge = (rows_of(rounds, fault=fault) for fault in ("nan", "huge"))
+    np.testing.assert_allclose(nan.log_loss, huge.log_loss, rtol=1e-6)
+
+
+def test_diagnostics_are_measured_on_request():
+    asked = run_sweep(**ONE, diagnostics=True, baselines=False).rounds
+    assert (asked.dissimilarity > 0).all()
+    assert (asked.inexactness_mean <= asked.inexactness_max).all() and (asked.inexactness_mean > 0).all()
+    silent = run_sweep(**ONE, baselines=False).rounds
+    assert silent.dissimilarity.isna().all() and silent.inexactness_max.isna().all()
+    np.testing.assert_allclose(asked.log_loss, silent.log_loss, rtol=1e-6)
+
+
+def test_banks_of_ditto_are_scored_by_their_own_models():
+    """Without a pull its personal models are those of banks alone, from the same start on the same batches."""
+    result = run_sweep(**(ONE | dict(algorithms=["fedavg", "ditto"], mu=0.0)))
+    for name in ("log_loss", "average_precision"):
+        ditto, alone, fedavg = (
+            rows_of(result.banks, algorithm=which).sort_values("client")[name].to_numpy()
+            for which in ("ditto", "local_only", "fedavg")
+        )
+        np.testing.assert_allclose(ditto, alone, rtol=2e-5)
+        assert not np.allclose(ditto, fedavg)
+    pooled = [rows_of(result.rounds, algorithm=which).log_loss.to_numpy() for which in ("fedavg", "ditto")]
+    np.testing.assert_allclose(*pooled, rtol=1e-6)
+
+
+def test_server_rates_are_each_method_s_own_or_crossed():
+    names = ["fedavg", "fedavgm", "fedadam"]
+    own = run_sweep(**(ONE | dict(algorithms=names)), baselines=False).rounds
+    given = dict(zip(own.algorithm, own.server_lr, strict=True))
+    assert math.isnan(given["fedavg"]) and (given["fedavgm"], given["fedadam"]) == (1.0, 0.1)
+    rounds = run_sweep(**(ONE | dict(algorithms=names)), server_lr=[0.01, 0.5], baselines=False).rounds
+    assert rounds.groupby("algorithm").setting.nunique().to_dict() == {"fedavg": 1, "fedavgm": 2, "fedadam": 2}
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (dict(algorithms=["scaffold"], client_optimizer="adam"), "client_optimizer.*scaffold"),
+        (dict(client_optimizer="lion"), "client_optimizer"),
+        (dict(stragglers=[0.5, 2.0]), "stragglers"),
+        (dict(policy=["wait", "wait"]), "policy"),
+        (dict(available=np.ones((1, 3))), "available"),
+        (dict(available=np.full((2, 3), 0.5)), "available"),
+        (dict(step_seconds=[1.0, 2.0]), "step_seconds"),
+        (dict(step_seconds=-1.0), "step_seconds"),
+        (dict(bytes_per_second=0.0), "bytes_per_second"),
+        (dict(server_lr=[-1.0]), "server_lr"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(changes, words):
+    with pytest.raises(ValueError, match=words):
+        run_sweep(**(ONE | changes))
