@@ -31,8 +31,16 @@ def has_diverged(log_loss: np.ndarray) -> np.ndarray:
 
 
 def all_rejected(history: History) -> np.ndarray:
-    """Whether clients trained in the last round and not one update was finite: the model has stopped moving."""
-    return (history.num_participants[-1] > 0) & (history.num_rejected[-1] == history.num_participants[-1])
+    """Whether clients trained in the last round and not one honest update was accepted: the model has stopped moving.
+
+    Injected faults do not count: that they are rejected says nothing about the algorithm.
+    """
+    last = {
+        name: getattr(history, name)[-1] for name in ("num_participants", "num_rejected", "num_faulty", "num_silent")
+    }
+    honest = last["num_participants"] - last["num_faulty"]
+    rejected = last["num_rejected"] - (last["num_faulty"] - last["num_silent"])
+    return (honest > 0) & (rejected == honest)
 
 
 def round_table(

@@ -39,6 +39,7 @@ def history(num_rounds, num, **changes):
     values = np.arange(num_rounds + 1)[:, None] + np.arange(num) / 10
     made = History(*(values.copy() for _ in History._fields))
     counts = dict.fromkeys(("num_started", "num_participants"), np.full((num_rounds + 1, num), 2))
+    counts |= dict.fromkeys(("num_faulty", "num_silent"), np.zeros((num_rounds + 1, num), int))
     return made._replace(**(counts | changes))
 
 
@@ -129,3 +130,12 @@ def test_a_run_whose_last_updates_were_all_rejected_has_stopped_and_one_without_
     made.num_rejected[-1] = [2, 1, 0]
     made.num_participants[-1] = [2, 2, 0]
     np.testing.assert_array_equal(frames.all_rejected(made), [True, False, False])
+
+
+def test_rejected_faults_are_no_divergence_and_rejected_honest_updates_are():
+    """Columns: all honest and rejected; all faulty; a duplicate of each; one honest accepted; nobody came."""
+    made = history(1, 5)
+    counts = dict(num_participants=[3, 3, 3, 3, 0], num_rejected=[3, 3, 3, 2, 0], num_faulty=[0, 3, 3, 1, 0])
+    counts = {name: np.tile(values, (2, 1)) for name, values in counts.items()}
+    made = made._replace(**counts, num_silent=np.zeros((2, 5), int))
+    assert frames.all_rejected(made).tolist() == [True, False, False, False, False]
