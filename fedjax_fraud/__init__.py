@@ -3,7 +3,9 @@
 import importlib
 
 from fedjax_fraud import algorithms, calibration, data, decisions, evaluate, losses, metrics, models, partition
-from fedjax_fraud.simulate import History, simulate
+from fedjax_fraud.conditions import Conditions
+from fedjax_fraud.program import History
+from fedjax_fraud.simulate import simulate
 from fedjax_fraud.sweep import SweepResult, sweep
 from fedjax_fraud.types import (
     ClientResult,
@@ -19,6 +21,7 @@ from fedjax_fraud.types import (
 __all__ = [
     "ClientResult",
     "CommunicationCost",
+    "Conditions",
     "FedAlgorithm",
     "FedState",
     "History",

@@ -10,6 +10,8 @@ import datetime
 import difflib
 import os
 import pathlib
+import shlex
+import shutil
 import sys
 import time
 import tomllib
@@ -19,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from fedjax_fraud import conditions
 
 PROGRAM = "fedjax-fraud"
+CHECKPOINT = "checkpoint"
 USAGE_ERROR, INTERRUPTED = 2, 130
 OPTION_OF = {
     "`num_clients`": "--clients",
@@ -208,6 +211,13 @@ def _parser() -> argparse.ArgumentParser:
         help="in the currency of the amounts; default mean amount / 100",
     )
     _add_process_options(sweep)
+    group = sweep.add_argument_group("long runs")
+    group.add_argument(
+        "--checkpoint", action=argparse.BooleanOptionalAction, default=True, help="keep unfinished runs for --resume"
+    )
+    group.add_argument(
+        "--resume", action=argparse.BooleanOptionalAction, default=False, help="go on with the unfinished run in --out"
+    )
     _add_output_options(sweep)
     sweep.set_defaults(run=_sweep)
 
@@ -294,6 +304,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
         options = _parse(argv)
+        options.asked = argv
         options.run(options)
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)
@@ -320,14 +331,37 @@ def _sweep(options: argparse.Namespace) -> None:
     _check_processes(options)
     _set_up_jax(options.cache)
     with _joined(options) as is_first:
-        out = _output_folder(options.out) if is_first else None
-        result = _run_sweep(options, is_first)
+        out = _sweep_folder(options) if is_first else None
+        kept = out / CHECKPOINT if is_first and options.checkpoint and not _is_distributed(options) else None
+        try:
+            result = _run_sweep(options, is_first, kept)
+        except KeyboardInterrupt:
+            if kept is not None and kept.is_dir():
+                again = shlex.join([PROGRAM, *options.asked, *([] if options.out else ["--out", str(out)])])
+                print(f"{PROGRAM}: to go on: {again}{'' if options.resume else ' --resume'}", file=sys.stderr)
+            raise
         result.manifest["timings"]["wall_seconds"] = time.perf_counter() - began
         if is_first:
             _write_sweep(result, out, began)
+        if kept is not None:
+            shutil.rmtree(kept)
 
 
-def _run_sweep(options: argparse.Namespace, is_first: bool):
+def _sweep_folder(options: argparse.Namespace) -> pathlib.Path:
+    """A new folder, or with --resume the one of an unfinished run."""
+    if not options.resume:
+        return _output_folder(options.out)
+    if options.out is None:
+        raise ValueError("--resume needs --out, the folder of the unfinished run. Name it.")
+    folder = pathlib.Path(options.out)
+    if (folder / "manifest.json").exists():
+        raise ValueError(f"--resume: {options.out!r} holds finished results. There is nothing left to do.")
+    if not (folder / CHECKPOINT).is_dir():
+        raise ValueError(f"--resume: {options.out!r} holds no unfinished run. Start it without --resume.")
+    return folder
+
+
+def _run_sweep(options: argparse.Namespace, is_first: bool, kept: pathlib.Path | None):
     """The library's sweep with these options; shows how far it is."""
     from fedjax_fraud import checks, evaluate, models, parts
     from fedjax_fraud.grid import CONDITION_KEYS
@@ -373,6 +407,8 @@ def _run_sweep(options: argparse.Namespace, is_first: bool):
             seeds=options.seeds,
             available=available,
             diagnostics=options.diagnostics,
+            checkpoint=kept,
+            resume=options.resume and kept is not None,
             model=models.mlp(width, tuple(options.hidden)) if options.hidden else models.logistic_regression(width),
             partition_feature=options.partition_feature,
             baselines=options.baselines,
@@ -482,6 +518,10 @@ def _output_folder(out: str | None) -> pathlib.Path:
     from fedjax_fraud import report
 
     folder = pathlib.Path(out or f"runs/{datetime.datetime.now():%Y%m%d-%H%M%S}")
+    if (folder / CHECKPOINT).is_dir():
+        raise ValueError(
+            f"The output folder {str(folder)!r} holds an unfinished run. Add --resume to go on, or name another folder."
+        )
     report.check_output_folder(folder)
     return folder
 
@@ -536,7 +576,7 @@ def _check_same_options(options: argparse.Namespace) -> None:
 
     from fedjax_fraud import devices
 
-    own = ("run", "config", "out", "quiet", "cache", "data", "process_id")
+    own = ("run", "config", "out", "quiet", "cache", "checkpoint", "resume", "asked", "data", "process_id")
     shared = {name: value for name, value in vars(options).items() if name not in own}
     versions = [metadata.version(name) for name in ("fedjax-fraud", "jax", "jaxlib", "flax", "numpy")]
     devices.check_same("The options and versions", repr((shared, versions)).encode())

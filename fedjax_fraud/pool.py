@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from fedjax_fraud import dealing, packing
+from fedjax_fraud.checkpoint import Checkpoint, Progress
 from fedjax_fraud.devices import AXIS, shard, taking_host_arrays, to_host
 from fedjax_fraud.local import Objective, TrainingData
 from fedjax_fraud.program import History, Program, RoundPlan, Settings
@@ -193,20 +194,46 @@ def run_pool(
     test_features,
     num_rounds: int,
     on_rounds: Callable[[int], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    name: str = "pool",
 ) -> Outcome:
-    """Runs all rounds; ``on_rounds`` is called with the number of rounds just finished, about 25 times in all."""
+    """Runs all rounds.
+
+    Args:
+      on_rounds: called with the number of rounds just finished, about 25 times in all.
+      checkpoint: where the run is kept under ``name`` between these calls, and taken up from.
+    """
     began = time.perf_counter()
     state = compiled.start(compiled.settings, compiled.params)
-    parts = []
-    for first in range(0, num_rounds + 1, compiled.segment):
+    parts, next_round, earlier = [], 0, 0.0
+    kept = None
+    if checkpoint is not None:
+        kept = checkpoint.load(name, Progress(0, state, History(*History._fields[:-1]), 0.0))
+    if kept is not None:
+        state, parts, next_round, earlier = kept.state, [kept.history], kept.next_round, kept.run_seconds
+        if on_rounds is not None:
+            on_rounds(min(next_round, num_rounds + 1) - 1)
+    for first in range(next_round, num_rounds + 1, compiled.segment):
         plan = _segment_plan(pool, num_rounds, first, compiled.segment)
         state, history = compiled.rounds(compiled.settings, data, test_features, state, plan)
         parts.append(to_host(history))
         if on_rounds is not None:
             on_rounds(min(first + compiled.segment, num_rounds + 1) - max(first, 1))
-    history = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: num_rounds + 1, pool.slot], *parts)
-    params = jax.tree.map(lambda leaf: leaf[pool.slot], to_host(state.server.params))
-    return Outcome(history, params, time.perf_counter() - began, _personal_models(pool, state.clients))
+        if checkpoint is not None:
+            after, last = first + compiled.segment, first + compiled.segment > num_rounds
+            if last or checkpoint.is_due():
+                seconds = earlier + time.perf_counter() - began
+                checkpoint.save(name, Progress(after, to_host(state), _joined(parts), seconds))
+    state = to_host(state)
+    history = jax.tree.map(lambda leaf: leaf[: num_rounds + 1, pool.slot], _joined(parts))
+    params = jax.tree.map(lambda leaf: leaf[pool.slot], state.server.params)
+    seconds = earlier + time.perf_counter() - began
+    return Outcome(history, params, seconds, _personal_models(pool, state.clients))
+
+
+def _joined(parts: list[History]) -> History:
+    """The histories of consecutive segments as one."""
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
 def _personal_models(pool: Pool, clients):
@@ -222,7 +249,7 @@ def _personal_models(pool: Pool, clients):
         place = np.minimum(empty + np.arange(num_clients), leaf.shape[1] - 1)
         return leaf[np.arange(len(leaf))[:, None], np.take_along_axis(column, place, axis=1)][pool.slot]
 
-    return jax.tree.map(in_order, to_host(clients.personal))
+    return jax.tree.map(in_order, clients.personal)
 
 
 def take_federations(outcome: Outcome, which: slice) -> Outcome:

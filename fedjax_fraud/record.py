@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from fedjax_fraud import pool
 from fedjax_fraud.parts import Part
-from fedjax_fraud.types import Transactions
+from fedjax_fraud.types import Model, Transactions
 
 
 def rows_digest(train: Transactions, test: Transactions) -> str:
@@ -47,4 +47,20 @@ def work_done(
         useful_steps=sum(work.useful for work in works),
         executed_steps=sum(work.executed for work in works),
         padded_steps=sum(work.padded for work in works),
+    )
+
+
+def identity(
+    config: dict, rows_sha256: str, model: Model, available: np.ndarray | None, parts: Sequence[Part], mesh: Mesh
+) -> dict:
+    """What must be equal for an unfinished run to go on to the same bits."""
+    known = versions()
+    trace = None if available is None else np.packbits(np.asarray(available, bool)).tobytes()
+    return config | dict(
+        rows_sha256=rows_sha256,
+        model=model.description,
+        available=None if trace is None else hashlib.sha256(trace).hexdigest(),
+        versions={name: known[name] for name in ("fedjax_fraud", "jax", "jaxlib", "optax", "matmul_precision")},
+        devices=[str(device) for device in mesh.devices.flat],
+        packing=[[part.pool.program.num_lanes, part.pool.program.chunk_length] for part in parts],
     )

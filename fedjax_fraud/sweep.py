@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from fedjax_fraud import banks, cache, checks, conditions, evaluate, frames, mod
 from fedjax_fraud import devices as hardware
 from fedjax_fraud import grid as grids
 from fedjax_fraud.algorithms import ALGORITHMS, build_with
+from fedjax_fraud.checkpoint import Checkpoint
 from fedjax_fraud.data import describe_split
 from fedjax_fraud.local import Objective
 from fedjax_fraud.parts import Part, Speeds, make_parts, start_params, training_data
@@ -91,6 +93,8 @@ def sweep(
     devices: Sequence | None = None,
     num_lanes: int | None = None,
     chunk_length: int | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    resume: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> SweepResult:
     """Runs algorithms x alphas x hyperparameters x seeds; federations of one structure share one compiled program.
@@ -128,6 +132,9 @@ def sweep(
       alerts: alert budgets and costs for the table ``decisions``.
       devices: default all devices of the process; settings are dealt to them.
       num_lanes, chunk_length: the packing (see ``packing``); chosen from the clients' sizes by default.
+      checkpoint: a folder in which the run is kept, at most every two seconds; None = nowhere. It stays there when the
+        run is finished: remove it once the result is stored.
+      resume: go on from that folder, to the same bits; refused if anything was asked for differently.
       progress: called with (what, done, total) as the work goes on.
 
     Returns: a ``SweepResult``.
@@ -182,6 +189,8 @@ def sweep(
             checks.check_count(name, value)
     _check_rows(train, test)
 
+    if checkpoint is not None and jax.process_count() > 1:
+        raise ValueError("`checkpoint` needs a single process, got several. Leave it out (--no-checkpoint).")
     cache.use_compilation_cache()
     mesh = hardware.settings_mesh(devices)
     progress("partitions", 0, 1)
@@ -208,6 +217,16 @@ def sweep(
     vector_model, unravel = models.as_vector(model)
     objective = Objective(vector_model.apply, batch_size=batch_size)
     test_set = score.make_test_set(test.features, test.labels)
+    config = options | dict(
+        alphas=alphas if partition_kind in grids.SKEWED else [],
+        num_clients=num_clients,
+        partition_feature=partition_feature if partition_kind == "feature" else None,
+        baselines=baselines,
+        available=None if available is None else "a table of rounds and banks",
+        diagnostics=diagnostics,
+        **{name: np.asarray(value).tolist() for name, value in speeds._asdict().items()},
+    )
+    digest = record.rows_digest(train, test)
     progress("compile", 0, 1)
     compile_began = time.perf_counter()
     parts = make_parts(
@@ -223,12 +242,16 @@ def sweep(
         num_lanes=num_lanes,
         chunk_length=chunk_length,
     )
+    kept = None
+    if checkpoint is not None:
+        identity = record.identity(config, digest, model, available, parts, mesh)
+        kept = Checkpoint(checkpoint, identity, resume=resume)
     data = hardware.replicate(training_data(train, grid), mesh)
     test_features = hardware.replicate(test_set.features, mesh)
     compiled, score_banks = _compile(parts, grid, vector_model, data, test_set, test_features, num_rounds, mesh)
     timings = dict(compile_seconds=time.perf_counter() - compile_began)
 
-    outcomes = _run(parts, compiled, data, test_features, num_rounds, progress)
+    outcomes = _run(parts, compiled, data, test_features, num_rounds, progress, kept)
     timings["run_seconds"] = sum(outcome.run_seconds for outcome in outcomes)
     outcomes, alone = _part_outcomes(parts, outcomes)
     for part, outcome in zip((part for part in parts if part.federations), outcomes, strict=True):
@@ -247,18 +270,9 @@ def sweep(
     params = jax.tree.map(np.asarray, jax.vmap(unravel)(params))
     timings["total_seconds"] = time.perf_counter() - began
 
-    config = options | dict(
-        alphas=alphas if partition_kind in grids.SKEWED else [],
-        num_clients=num_clients,
-        partition_feature=partition_feature if partition_kind == "feature" else None,
-        baselines=baselines,
-        available=None if available is None else "a table of rounds and banks",
-        diagnostics=diagnostics,
-        **{name: np.asarray(value).tolist() for name, value in speeds._asdict().items()},
-    )
     manifest = dict(
         config=config,
-        data=describe_split(train, test) | dict(source=train.source, sha256=record.rows_digest(train, test)),
+        data=describe_split(train, test) | dict(source=train.source, sha256=digest),
         model=dict(description=model.description, num_params=frames.model_size(model)[0]),
         versions=record.versions(),
         devices=[str(device) for device in mesh.devices.flat],
@@ -409,11 +423,11 @@ def _part_outcomes(parts, outcomes) -> tuple[list[pool.Outcome], list[pool.Outco
     return shared, alone
 
 
-def _run(parts, compiled, data, test_features, num_rounds, progress) -> list[pool.Outcome]:
+def _run(parts, compiled, data, test_features, num_rounds, progress, kept) -> list[pool.Outcome]:
     """Runs the programs one after the other; progress counts settings x rounds."""
     total = sum(len(part.federations + part.alone) for part in parts) * num_rounds
     done, outcomes = 0, []
-    for part, program in zip(parts, compiled, strict=True):
+    for place, (part, program) in enumerate(zip(parts, compiled, strict=True)):
         num_settings, finished = len(part.federations + part.alone), done
 
         def on_rounds(num, num_settings=num_settings):
@@ -421,7 +435,9 @@ def _run(parts, compiled, data, test_features, num_rounds, progress) -> list[poo
             finished += num * num_settings
             progress("rounds", finished, total)
 
-        outcomes.append(pool.run_pool(part.pool, program, data, test_features, num_rounds, on_rounds))
+        outcomes.append(
+            pool.run_pool(part.pool, program, data, test_features, num_rounds, on_rounds, kept, name=f"program-{place}")
+        )
         done += num_rounds * num_settings
     return outcomes
 

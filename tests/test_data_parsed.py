@@ -11,6 +11,7 @@ import chex
 import numpy as np
 import pytest
 
+from fedjax_fraud import files
 from fedjax_fraud.data import load_paysim, parsed, paysim, readers, write_paysim_csv
 
 FEATURES = ("known_before", "all")
@@ -213,7 +214,7 @@ def test_a_full_disk_costs_a_warning_only(source, cache, monkeypatch, step):
     if step == "write":
         monkeypatch.setattr(parsed.pq.ParquetWriter, "write_batch", fail)
     else:
-        monkeypatch.setattr(parsed.os, "replace", fail)
+        monkeypatch.setattr(files.os, "replace", fail)
     with pytest.warns(UserWarning, match="No space left on device"):
         chex.assert_trees_all_equal(load_paysim(source, cache=cache), expected, strict=True)
     assert not list(cache.iterdir())

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedjax_fraud import report
-from fedjax_fraud.report import store
+from fedjax_fraud import files, report
 from tests.test_report import fake_result
 
 
@@ -94,7 +93,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_half_written(tmp_path, m
     def fail(*arguments):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(store.os, step, fail)
+    monkeypatch.setattr(files.os, step, fail)
     with pytest.raises(OSError, match="no space"):
         report.write_bytes_atomically(tmp_path / "a.bin", b"new")
     assert (tmp_path / "a.bin").read_bytes() == b"old" and os.listdir(tmp_path) == ["a.bin"]

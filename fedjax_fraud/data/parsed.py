@@ -7,7 +7,6 @@ that have passed every check, not features: those are made anew from them, by th
 import contextlib
 import hashlib
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from fedjax_fraud.files import replacing
 
 MIN_BYTES = 1 << 20  # smaller files are read in milliseconds
 EDGE_BYTES = 1 << 16
@@ -101,23 +102,14 @@ def _keeping(path: Path, schema: pa.Schema) -> Iterator[Callable[[Block], Block]
     Raises: OSError if it cannot be written.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with contextlib.ExitStack() as on_exit:
-        file = tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False)  # noqa: SIM115
-        on_exit.callback(Path(file.name).unlink, missing_ok=True)
-        on_exit.enter_context(file)
-        options = dict(compression="lz4", use_dictionary=False, write_statistics=False, write_page_checksum=True)
-        writer = on_exit.enter_context(pq.ParquetWriter(file, schema, **options))
+    options = dict(compression="lz4", use_dictionary=False, write_statistics=False, write_page_checksum=True)
+    with replacing(path, mode=0o600) as file, pq.ParquetWriter(file, schema, **options) as writer:
 
         def keep(block: Block) -> Block:
             writer.write_batch(pa.RecordBatch.from_pydict(block, schema))
             return block
 
         yield keep
-        writer.close()
-        file.flush()
-        os.fsync(file.fileno())
-        file.close()
-        os.replace(file.name, path)
 
 
 def _reason(error: BaseException) -> str:

@@ -5,7 +5,6 @@ turns them into features exactly as it does for a file.
 """
 
 import gzip
-import os
 from collections.abc import Mapping
 from io import BufferedWriter
 from pathlib import Path
@@ -17,6 +16,7 @@ import pyarrow.csv
 
 from fedjax_fraud.data import calibration, paysim
 from fedjax_fraud.data.calibration import Curve
+from fedjax_fraud.files import replacing
 from fedjax_fraud.types import Transactions
 
 MIN_ROWS = 100
@@ -71,15 +71,8 @@ def write_paysim_csv(
     if not path.parent.is_dir():
         raise FileNotFoundError(f"`path` is in a folder that does not exist, got {str(path)!r}. Create it first.")
     raw = raw_paysim(num_rows, seed, fraud_rate)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            _write_table(raw, file, compress=path.suffix == ".gz")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as file:
+        _write_table(raw, file, compress=path.suffix == ".gz")
 
 
 def _write_table(raw: pa.Table, file: BufferedWriter, *, compress: bool) -> None:

@@ -1,9 +1,11 @@
 """From a sweep's result to what people read: tables, pictures, a dossier, a folder of files, lines for a terminal."""
 
+from fedjax_fraud.files import strict_json, write_bytes_atomically
+
 from .bundle import write, write_partitions
 from .console import partition_lines, print_partitions, print_summary, summary_lines, summary_tables
 from .dossier import dossier
-from .store import StoredResult, check_output_folder, load, strict_json, write_bytes_atomically
+from .store import StoredResult, check_output_folder, load
 from .tables import (
     Interval,
     bank_summary,

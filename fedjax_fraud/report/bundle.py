@@ -7,8 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from fedjax_fraud.files import strict_json, write_bytes_atomically
+
 from .dossier import dossier
-from .store import MANIFEST, OPTIONAL_TABLES, TABLES, parquet_bytes, sha256, strict_json, write_bytes_atomically
+from .store import MANIFEST, OPTIONAL_TABLES, TABLES, parquet_bytes, sha256
 from .tables import summarise
 
 

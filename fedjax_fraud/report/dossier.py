@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from fedjax_fraud.files import strict_json
+
 from . import decisions, facts, tables, wording
-from .store import strict_json
 from .wording import DASH, algorithm_name, alpha_name, interval, markdown_table, number, plural, quantity, setting_names
 
 _MOST_BANKS = 10

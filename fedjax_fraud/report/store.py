@@ -1,23 +1,16 @@
-"""The folder of results: atomic files, strict JSON, Parquet, and reading them back.
+"""The folder of results: Parquet, the check before long work, and reading it back.
 
-A file appears under its name whole or not at all. The manifest is written last and holds the SHA-256 of every other
-file, so a folder with a manifest is complete.
+The manifest is written last and holds the SHA-256 of every other file, so a folder with a manifest is complete.
 """
 
-import contextlib
-import dataclasses
-import datetime
 import hashlib
 import io
 import json
-import math
 import os
 import pathlib
 import secrets
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -73,38 +66,6 @@ def check_output_folder(folder: str | os.PathLike) -> pathlib.Path:
     if occupied:
         raise ValueError(f"The output folder {str(path)!r} is not empty (it holds {occupied[0]!r}). {remedy}")
     return path
-
-
-def write_bytes_atomically(path: str | os.PathLike, content: bytes) -> pathlib.Path:
-    """Writes a file whole or not at all: a temporary name beside it, flush, fsync, rename.
-
-    Whatever stood under the name stays there, untouched, until the new content is on the disk.
-
-    Returns: the path.
-    """
-    target = pathlib.Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-    return target
-
-
-def strict_json(obj: Any) -> str:
-    """JSON that every reader accepts: NaN and infinities become null, keys are sorted, arrays become lists.
-
-    Takes dicts, sequences, named tuples, dataclasses, paths, dates, NumPy and JAX scalars and arrays.
-
-    Raises: TypeError for anything else, ValueError for keys that become the same text.
-    """
-    return json.dumps(_plain(obj), sort_keys=True, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def parquet_bytes(frame: pd.DataFrame) -> bytes:
@@ -168,61 +129,3 @@ def _read_table(file: pathlib.Path, expected: str | None) -> pd.DataFrame:
         return pq.read_table(io.BytesIO(content)).to_pandas()
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{place} is damaged: {error}") from error
-
-
-def _sync_folder(folder: pathlib.Path) -> None:
-    """Asks the disk to keep the new name too, on systems that can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _plain(obj: Any) -> Any:
-    """An object made of nothing but what JSON knows."""
-    if obj is None or isinstance(obj, str | bool | int):
-        return obj
-    if isinstance(obj, float):
-        return obj if math.isfinite(obj) else None
-    if isinstance(obj, Mapping):
-        return _plain_mapping(obj)
-    if hasattr(obj, "_asdict"):
-        return _plain_mapping(obj._asdict())
-    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
-        return _plain_mapping({field.name: getattr(obj, field.name) for field in dataclasses.fields(obj)})
-    if isinstance(obj, list | tuple):
-        return [_plain(item) for item in obj]
-    if isinstance(obj, set | frozenset):
-        return [_plain(item) for item in sorted(obj)]
-    if isinstance(obj, os.PathLike):
-        return os.fspath(obj)
-    if isinstance(obj, datetime.date):
-        return obj.isoformat()
-    return _plain_array(obj)
-
-
-def _plain_mapping(mapping: Mapping) -> dict:
-    """A mapping with text for keys."""
-    plain = {_key(key): _plain(value) for key, value in mapping.items()}
-    if len(plain) != len(mapping):
-        raise ValueError(f"Two keys become the same text in JSON: {list(mapping)}.")
-    return plain
-
-
-def _key(key: Any) -> str:
-    """A key as text, NumPy scalars like Python's own."""
-    return str(key.item() if isinstance(key, np.generic) else key)
-
-
-def _plain_array(obj: Any) -> Any:
-    """A NumPy or JAX scalar or array as numbers and lists."""
-    if not hasattr(obj, "__array__"):
-        raise TypeError(f"{type(obj).__name__} has no form in JSON: convert it first.")
-    array = np.asarray(obj)
-    if array.dtype.kind == "V":  # JAX's own small floats, such as bfloat16
-        array = array.astype(np.float64)
-    if array.dtype.kind not in "biufU":
-        raise TypeError(f"An array of {array.dtype} has no form in JSON: convert it first.")
-    return _plain(array.tolist())

@@ -1,0 +1,173 @@
+"""A run that can be taken up again: everything between two rounds, kept on disk.
+
+A folder holds one file for each program of a sweep (safetensors: models, server optimizers, controls, every client's
+state, and the history so far) and ``identity.json``: what the run was asked for, on which rows, with which versions and
+devices. Only a run with an equal identity may go on from it, and then ends in the same bits. A file appears whole or
+not at all and carries the digest of its arrays, so a damaged one is refused by name.
+"""
+
+import hashlib
+import json
+import pathlib
+import shutil
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from fedjax_fraud.files import strict_json, write_bytes_atomically
+
+IDENTITY = "identity.json"
+LEAST_SECONDS = 2.0
+SHARE = 0.05  # of the time may be spent on saving
+
+
+class Progress(NamedTuple):
+    """Where a program stands.
+
+    Attributes:
+      next_round: the first round that is not in ``history`` yet.
+      state, history: pytrees of host arrays; ``history`` leaves ``[rounds so far, ...]``.
+      run_seconds: wall time of these rounds, over all runs.
+    """
+
+    next_round: int
+    state: Any
+    history: Any
+    run_seconds: float
+
+
+class Checkpoint:
+    """The folder of one sweep. Not a value: it remembers when it last saved, and what saving costs.
+
+    Args:
+      folder: where to; created if it is not there.
+      identity: what must be equal for a run to go on; JSON-like.
+      resume: go on from what the folder holds; without it the folder must hold no checkpoint.
+
+    Raises: ValueError if there is nothing to go on from, if it belongs to another run (the message says what
+      differs), or if there is something that would be overwritten.
+    """
+
+    def __init__(self, folder: str | pathlib.Path, identity: Mapping, *, resume: bool):
+        self.folder = pathlib.Path(folder)
+        self._last_save, self._cost = time.monotonic(), 0.0
+        known = self.folder / IDENTITY
+        identity = json.loads(strict_json(identity))
+        if resume:
+            _check_identity(known, identity)
+        elif known.exists():
+            raise ValueError(
+                f"`checkpoint` {str(self.folder)!r} holds an unfinished run. Resume it, or remove the folder."
+            )
+        else:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_bytes_atomically(known, strict_json(identity).encode())
+
+    def is_due(self) -> bool:
+        """Whether it is time to save again: at most every two seconds, and at most a twentieth of the run."""
+        return time.monotonic() - self._last_save >= max(LEAST_SECONDS, self._cost / SHARE)
+
+    def save(self, name: str, progress: Progress) -> None:
+        """Keeps where program ``name`` stands."""
+        began = time.monotonic()
+        arrays = {f"state/{path}": leaf for path, leaf in _named(progress.state).items()}
+        arrays |= {f"history/{path}": leaf for path, leaf in _named(progress.history).items()}
+        about = dict(
+            next_round=str(progress.next_round), run_seconds=repr(progress.run_seconds), sha256=_digest(arrays)
+        )
+        write_bytes_atomically(self._file(name), save(arrays, about))
+        self._last_save = time.monotonic()
+        self._cost = self._last_save - began
+
+    def load(self, name: str, like: Progress) -> Progress | None:
+        """Where program ``name`` stood; None if it had not begun.
+
+        Args:
+          like: trees of the same structure, whatever their leaves.
+
+        Raises: ValueError, with the file's name, if it is damaged or holds other arrays.
+        """
+        path = self._file(name)
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, "numpy") as file:
+                about = file.metadata() or {}
+                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no dict)
+        except (SafetensorError, OSError) as error:
+            raise ValueError(
+                f"The checkpoint {str(path)!r} is damaged: {error}. Remove it to start its part anew."
+            ) from None
+        if about.get("sha256") != _digest(arrays):
+            raise ValueError(
+                f"The checkpoint {str(path)!r} is damaged: its digest differs. Remove it to start its part anew."
+            )
+        state, history = (
+            _filled(tree, part, arrays, path) for part, tree in (("state", like.state), ("history", like.history))
+        )
+        return Progress(int(about["next_round"]), state, history, float(about["run_seconds"]))
+
+    def remove(self) -> None:
+        """Deletes the folder: the run is finished and its results are written."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _file(self, name: str) -> pathlib.Path:
+        return self.folder / f"{name}.safetensors"
+
+
+def _check_identity(path: pathlib.Path, identity: Mapping) -> None:
+    """Raises ValueError unless the folder belongs to this very run."""
+    if not path.is_file():
+        raise ValueError(f"There is nothing to resume in {str(path.parent)!r}. Start the run without `resume`.")
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise ValueError(f"The checkpoint {str(path)!r} cannot be read. Remove its folder and start anew.") from None
+    different = [
+        f"{key}: {_short(known.get(key))} then, {_short(identity.get(key))} now"
+        for key in sorted({*known, *identity})
+        if known.get(key) != identity.get(key)
+    ]
+    if different:
+        raise ValueError(
+            f"`resume` needs the run that {str(path.parent)!r} was made by; different are {'; '.join(different)}. "
+            "Ask for the same, or start anew in another folder."
+        )
+
+
+def _short(value: Any) -> str:
+    """A value in a message."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _named(tree) -> dict[str, np.ndarray]:
+    """Path -> leaf."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path): np.ascontiguousarray(leaf) for path, leaf in leaves}
+
+
+def _filled(like, part: str, arrays: Mapping[str, np.ndarray], path: pathlib.Path):
+    """A tree of the structure of ``like`` with the stored leaves."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    names = [f"{part}/{jax.tree_util.keystr(where)}" for where, _ in leaves]
+    if {name for name in arrays if name.startswith(f"{part}/")} != set(names):
+        raise ValueError(
+            f"The checkpoint {str(path)!r} holds another kind of {part}. Remove it to start its part anew."
+        )
+    return jax.tree_util.tree_unflatten(structure, [arrays[name] for name in names])
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of names, types, shapes and values."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(array.data.cast("B") if array.size else b"")
+    return digest.hexdigest()
