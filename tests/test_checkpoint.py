@@ -89,7 +89,7 @@ def test_a_file_of_another_structure_is_refused(kept):
         again(kept)
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """An interruption."""
 
 
@@ -113,10 +113,10 @@ def test_an_interrupted_sweep_goes_on_to_the_same_bits(tmp_path, monkeypatch, ca
         nonlocal left
         left -= what == "rounds"
         if left == 0:
-            raise Stopped
+            raise StoppedError
 
     folder = tmp_path / "kept"
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         run_sweep(**options, checkpoint=folder, progress=stop)
     assert (folder / "program-0.safetensors").exists() == (calls > 1)
     rounds_seen = []
