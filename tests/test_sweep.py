@@ -433,7 +433,7 @@ def test_the_manifest_holds_what_the_numbers_depend_on(result, tables):
     assert manifest["config"] | dict(algorithms=["fedavg", "fedprox", "scaffold"]) == manifest["config"]
     for name, value in dict(
         alphas=list(ALPHAS), seeds=list(SEEDS), mu=list(MUS), client_lr=[RATE, WILD_RATE], num_epochs=[1],
-        participation=PARTICIPATION, batch_size=BATCH, num_rounds=ROUNDS, num_clients=CLIENTS, baselines=True,
+        participation=[PARTICIPATION], batch_size=BATCH, num_rounds=ROUNDS, num_clients=CLIENTS, baselines=True,
         partition_kind="labels",
     ).items():  # fmt: skip
         assert manifest["config"][name] == value, name
