@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from fedjax_fraud.measures import equal_mass_places, equal_width_edges
 from fedjax_fraud.metrics import order_key
 from fedjax_fraud.vectors import Values, as_labels, as_probabilities, check_lengths, is_traced, tree_sum
 
@@ -112,7 +113,7 @@ def curve_of_bins(
 
 def equal_width_bins(prob: np.ndarray | Array, num_bins: int) -> Int[Array, " samples"]:
     """The bin of equal width of each probability, as `np.searchsorted` finds it among 64-bit edges."""
-    edges = np.linspace(0, 1, num_bins + 1)[1:-1]
+    edges = equal_width_edges(num_bins)
     if isinstance(prob, np.ndarray):
         return jnp.asarray(np.searchsorted(edges, prob).astype(np.int32))
     # The largest number of the narrow type that is not above the edge separates the same numbers of that type.
@@ -122,13 +123,8 @@ def equal_width_bins(prob: np.ndarray | Array, num_bins: int) -> Int[Array, " sa
 
 
 def equal_mass_bins(prob: np.ndarray | Array, num_bins: int) -> Int[Array, " samples"]:
-    """The bin of equal mass of each probability.
-
-    An interpolated quantile at place q of the sorted rows has the same rows below it as the row at floor(q): no value
-    lies between. So the cuts are rows, found without rounding.
-    """
-    num_rows = prob.shape[0]
-    places = np.array([k * (num_rows - 1) // num_bins for k in range(1, num_bins)], np.int64)
+    """The bin of equal mass of each probability."""
+    places = equal_mass_places(prob.shape[0], num_bins)
     if isinstance(prob, np.ndarray):
         return jnp.asarray(np.searchsorted(np.sort(prob)[places], prob).astype(np.int32))
     key = order_key(prob)

@@ -16,13 +16,11 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
+from fedjax_fraud.measures import ROUNDING
 from fedjax_fraud.metrics import num_alerts_of, order_key
 from fedjax_fraud.vectors import Values, as_labels, as_vector, check_lengths, is_traced, tree_sum, unless_nan
 
 HOURS_PER_DAY = 24
-
-# A whole number of alerts that rounding to float32 has missed by a little is still that number.
-_ROUNDING = 2.0**-22
 
 
 # --- thresholds from budgets ----------------------------------------------------------------------------------------
@@ -72,14 +70,14 @@ def _traced_threshold(scores: Float[Array, " samples"], budget: ArrayLike) -> Fl
 
 def whole_alerts(num_alerts: ArrayLike) -> Array:
     """The whole alerts in a number of alerts, forgiving what float32 rounds off."""
-    return jnp.floor(jnp.asarray(num_alerts) * (1 + _ROUNDING)).astype(jnp.int32)
+    return jnp.floor(jnp.asarray(num_alerts) * (1 + ROUNDING)).astype(jnp.int32)
 
 
 def threshold_key(key: Array, num_alerts: Array) -> Array:
     """The lowest key from which at most so many rows are flagged; the largest key there is if none can be.
 
     Args:
-      key: ``[samples]`` unsigned, as ``order_key`` gives them; 0 in rows that do not count.
+      key: ``[samples]`` unsigned, as ``order_key`` gives them.
       num_alerts: a whole number >= 0.
     """
     num_rows = key.shape[0]
@@ -262,12 +260,6 @@ def cost_weighted_loss(
     for name, cost in (("missed_fraud", missed_fraud), ("false_alarm", false_alarm)):
         if cost.ndim:
             check_lengths(**{"y_true": positive, name: cost})
-    total = tree_sum(row_costs(positive, flagged, missed_fraud, false_alarm))
+    row_costs = jnp.where(positive & ~flagged, missed_fraud, 0.0) + jnp.where(~positive & flagged, false_alarm, 0.0)
+    total = tree_sum(row_costs)
     return jnp.where(has_nan, jnp.nan, total / positive.shape[0])
-
-
-def row_costs(
-    positive: Array, flagged: Array, missed_fraud: ArrayLike, false_alarm: ArrayLike
-) -> Float[Array, " samples"]:
-    """The cost of each row's decision."""
-    return jnp.where(positive & ~flagged, missed_fraud, 0.0) + jnp.where(~positive & flagged, false_alarm, 0.0)

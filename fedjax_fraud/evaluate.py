@@ -1,30 +1,26 @@
 """What a bank would decide with each final model: alerts within a budget, money, calibration, one bank's threshold.
 
-After training, on the test rows. One compiled program scores the settings one after the other, so memory does not grow
-with their number; only a few numbers for each setting and bank come back.
+After training, on the test rows. A small compiled program gives the logits of some models at a time, so memory does not
+grow with their number; the host does the rest (see `measures`).
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Bool, Float, Int
 
-from fedjax_fraud import calibration, checks, decisions, score
+from fedjax_fraud import checks, decisions, measures, score
 from fedjax_fraud.banks import Jobs
-from fedjax_fraud.calibration import ReliabilityCurve
-from fedjax_fraud.devices import AXIS, replicate, taking_host_arrays, to_host
+from fedjax_fraud.devices import AXIS, taking_host_arrays, to_host
 from fedjax_fraud.grid import federation_keys
-from fedjax_fraud.metrics import order_key, rank_positives
+from fedjax_fraud.measures import NUM_BINS, Measures, Rules
 from fedjax_fraud.types import Model, Transactions
-from fedjax_fraud.vectors import tree_sum
 
-NUM_BINS = 10
 POOLED = -1
 """The value of the column ``client`` in rows about all banks together."""
 
@@ -32,6 +28,9 @@ MOST_HOURS = 50_000
 """A time column that spans more is not taken to be in hours (it would be over five years)."""
 
 MISSED_PER_FALSE_ALARM = 100.0
+
+LOGITS_BYTES = 1 << 26
+"""Logits that are kept at a time."""
 
 
 class Policy(NamedTuple):
@@ -56,63 +55,6 @@ class Policy(NamedTuple):
 
 
 STANDARD = Policy()
-
-
-class Rules(NamedTuple):
-    """A policy for given test rows.
-
-    Attributes:
-      names: ``[budgets]``, of columns: "at_0.001", ..., "per_day".
-      budgets: ``[budgets]`` shares of the rows.
-      transfer_budget: a share of the rows of the bank that chooses.
-      missed_fraud: ``[samples]`` float32, positives first.
-      false_alarm: a number.
-      amount: ``[samples]`` float32, positives first, or None.
-      alerts_per_day: of the budget "per_day", where there is one.
-    """
-
-    names: tuple[str, ...]
-    budgets: np.ndarray
-    transfer_budget: float
-    missed_fraud: np.ndarray
-    false_alarm: float
-    amount: np.ndarray | None
-    alerts_per_day: float | None = None
-
-    def record(self) -> dict:
-        """What a reader of the table needs to know, ready for JSON."""
-        return dict(
-            budgets=dict(zip(self.names, self.budgets.tolist(), strict=True)),
-            alerts_per_day=self.alerts_per_day,
-            transfer_budget=self.transfer_budget,
-            false_alarm=self.false_alarm,
-            mean_missed_fraud=float(self.missed_fraud.mean(dtype=np.float64)) if self.missed_fraud.size else math.nan,
-            missed_fraud="amount" if self.amount is not None and self.missed_fraud is self.amount else "a number",
-        )
-
-
-class Measures(NamedTuple):
-    """Of one setting, or stacked over jobs. ``groups``: all rows, then each bank's.
-
-    Attributes:
-      brier, cost, cost_without_alerts: ``[groups]``.
-      recall, precision, value_recall: ``[budgets, groups]``.
-      transfer_share, transfer_recall: ``[groups]``, at the threshold of the largest bank.
-      ece, ece_equal_mass: scalars, over all rows.
-      curve: of all rows, bins of equal mass.
-    """
-
-    brier: Array
-    cost: Array
-    cost_without_alerts: Array
-    recall: Array
-    precision: Array
-    value_recall: Array
-    transfer_share: Array
-    transfer_recall: Array
-    ece: Array
-    ece_equal_mass: Array
-    curve: ReliabilityCurve
 
 
 def check_policy(policy: Policy) -> None:
@@ -150,7 +92,7 @@ def make_rules(policy: Policy, test: Transactions, test_set: score.TestSet) -> R
     if amount is None or policy.missed_fraud is not None:
         each = MISSED_PER_FALSE_ALARM * false_alarm if policy.missed_fraud is None else policy.missed_fraud
         missed_fraud = np.full(test_set.num_samples, each, np.float32)
-    budgets = np.array(budgets, np.float32)
+    budgets = np.array(budgets, np.float64)
     per_day = policy.alerts_per_day if "per_day" in names else None
     return Rules(tuple(names), budgets, policy.transfer_budget, missed_fraud, float(false_alarm), amount, per_day)
 
@@ -163,144 +105,6 @@ def _hours(time: np.ndarray | None, hours_per_unit: float | None) -> np.ndarray 
     if not np.isfinite(hours).all() or (hours_per_unit is None and np.ptp(hours) > MOST_HOURS):
         return None
     return hours
-
-
-# ---- one model, on the device -----------------------------------------------------------------------------------
-
-
-class Alerts(NamedTuple):
-    """The frauds, twice, in an order of their own, and the rows around each: among all rows, and among its bank's.
-
-    Attributes:
-      group: ``[2 x positives]``, 0 among all rows, 1 + bank within a bank.
-      above, tied: ``[2 x positives]``, rows of the group with a higher score, and with the same (itself among them).
-      amount: ``[2 x positives]``.
-      num_rows, num_positives: ``[groups]``.
-    """
-
-    group: Int[Array, " positives"]
-    above: Float[Array, " positives"]
-    tied: Float[Array, " positives"]
-    amount: Float[Array, " positives"]
-    num_rows: Int[Array, " groups"]
-    num_positives: Int[Array, " groups"]
-
-
-def count_above(
-    scores: Float[Array, " samples"],
-    owner: Int[Array, " samples"],
-    amount: Float[Array, " samples"],
-    num_positives: int,
-    num_banks: int,
-) -> Alerts:
-    """Counts the rows around each fraud; positives stand first. No sort of the many negatives."""
-
-    def twice(values, in_bank=None):
-        return jnp.concatenate([values, values if in_bank is None else in_bank])
-
-    fraud, genuine = slice(None, num_positives), slice(num_positives, None)
-    group = [twice(jnp.zeros_like(owner[part]), 1 + owner[part]) for part in (fraud, genuine)]
-    positive, negative = twice(scores[fraud]), twice(scores[genuine])
-    # One call for both groupings, because it is the larger part of what there is to compile.
-    ranks = rank_positives(positive, group[0], negative, group[1], 1 + num_banks)
-    # Ties may come in another order here than there, but have the same counts.
-    amount = jax.lax.sort((group[0], order_key(positive), twice(amount[fraud])), num_keys=2)[2]
-    upper = jnp.cumsum(ranks.num_positives)[ranks.group]
-    first = upper - ranks.positives_from
-    end = jnp.searchsorted(first, first, side="right").astype(jnp.int32)
-    above = upper - end + ranks.num_negatives[ranks.group] - ranks.below - ranks.tied
-    return Alerts(
-        group=ranks.group,
-        above=above.astype(float),
-        tied=(end - first + ranks.tied).astype(float),
-        amount=amount,
-        num_rows=ranks.num_positives + ranks.num_negatives,
-        num_positives=ranks.num_positives,
-    )
-
-
-def at_budget(alerts: Alerts, budget: Float[Array, ""]) -> tuple[Array, Array, Array]:
-    """Recall, precision and recall of money of each group, flagging its highest scores; ties count in part."""
-    num_groups = alerts.num_rows.shape[0]
-    allowed = budget * alerts.num_rows.astype(float)
-    flagged = jnp.clip((allowed[alerts.group] - alerts.above) / alerts.tied, 0, 1)
-    values = jnp.stack([flagged, flagged * alerts.amount, alerts.amount], axis=1)
-    caught, value, all_value = jax.ops.segment_sum(values, alerts.group, num_groups).T
-    return caught / alerts.num_positives.astype(float), caught / allowed, value / all_value
-
-
-def transferred(
-    scores: Float[Array, " samples"], owner: Int[Array, " samples"], source: Int[Array, ""], budget: float
-) -> Bool[Array, " samples"]:
-    """The rows that are flagged with the threshold that keeps one bank's own rows within a budget."""
-    key = order_key(scores)
-    mine = owner == source
-    num_alerts = decisions.whole_alerts(budget * jnp.sum(mine, dtype=jnp.int32).astype(float))
-    return key >= decisions.threshold_key(jnp.where(mine, key, jnp.zeros_like(key)), num_alerts)
-
-
-def sums_of_groups(
-    values: Float[Array, "samples columns"], owner: Int[Array, " samples"], num_banks: int
-) -> Float[Array, "groups columns"]:
-    """Sums over all rows, then over each bank's."""
-    return jnp.concatenate([tree_sum(values)[None], jax.ops.segment_sum(values, owner, num_banks)])
-
-
-def measure(
-    logits: Float[Array, " samples"],
-    owner: Int[Array, " samples"],
-    source: Int[Array, ""],
-    rules: Rules,
-    *,
-    num_positives: int,
-    num_banks: int,
-) -> Measures:
-    """Everything about one model; positives stand first. ``rules`` holds arrays on the device."""
-    positive = jnp.arange(logits.shape[0]) < num_positives
-    prob = jax.nn.sigmoid(logits)
-    amount = jnp.full(logits.shape, jnp.nan) if rules.amount is None else rules.amount
-    if num_positives:
-        alerts = count_above(logits, owner, amount, num_positives, num_banks)
-        recall, precision, value_recall = jax.vmap(lambda budget: at_budget(alerts, budget))(rules.budgets)
-    else:
-        shape = (len(rules.budgets), 1 + num_banks)
-        recall, precision, value_recall = jnp.full(shape, jnp.nan), jnp.zeros(shape), jnp.full(shape, jnp.nan)
-    cheaper = prob >= decisions.cost_threshold(rules.missed_fraud, rules.false_alarm)
-    flagged = transferred(logits, owner, source, rules.transfer_budget)
-    columns = (
-        jnp.square(prob - positive.astype(prob.dtype)),
-        decisions.row_costs(positive, cheaper, rules.missed_fraud, rules.false_alarm),
-        jnp.where(positive, rules.missed_fraud, 0.0),
-        flagged.astype(float),
-        (flagged & positive).astype(float),
-        positive.astype(float),
-        jnp.ones_like(prob),
-    )
-    *sums, num_frauds, num_rows = sums_of_groups(jnp.stack(columns, axis=1), owner, num_banks).T
-    bins = (calibration.equal_width_bins(prob, NUM_BINS), calibration.equal_mass_bins(prob, NUM_BINS))
-    curves = jax.lax.map(lambda of: calibration.curve_of_bins(positive, prob, of, NUM_BINS), jnp.stack(bins))
-    errors = jax.vmap(calibration.error_of_curve)(curves)
-    measures = Measures(
-        brier=sums[0] / num_rows,
-        cost=sums[1] / num_rows,
-        cost_without_alerts=sums[2] / num_rows,
-        recall=recall,
-        precision=precision,
-        value_recall=value_recall,
-        transfer_share=sums[3] / num_rows,
-        transfer_recall=sums[4] / num_frauds,
-        ece=errors[0],
-        ece_equal_mass=errors[1],
-        curve=jax.tree.map(lambda leaf: leaf[1], curves),
-    )
-    lost = jnp.any(jnp.isnan(logits))
-    blank = jax.tree.map(
-        lambda x: jnp.where(lost, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.floating) else x, measures
-    )
-    return blank._replace(cost_without_alerts=measures.cost_without_alerts)
-
-
-# ---- all models -------------------------------------------------------------------------------------------------
 
 
 def decision_table(
@@ -328,60 +132,65 @@ def decision_table(
       ``ece_equal_mass``, and ``bin_count_b``, ``bin_probability_b``, ``bin_rate_b`` of bins of equal mass.
       NaN where undefined, and in all but the counts of a model whose logits are NaN.
     """
-    sizes = np.stack([np.bincount(owner, minlength=jobs.num_banks) for owner in jobs.owners])
-    sources = sizes.argmax(axis=1).astype(np.int32)
-    measures = _run(jobs, model, params, test_set, test_features, mesh, rules, sources)
-    positives = np.stack(
-        [np.bincount(owner[: test_set.num_positives], minlength=jobs.num_banks) for owner in jobs.owners]
-    )
+    rows = [measures.divide(owner, test_set.num_positives, jobs.num_banks) for owner in jobs.owners]
+    measured = _measure_all(jobs, logits_of_models(model, params, test_set, test_features, mesh), rows, rules)
+    rows = [rows[which] for which in jobs.owner_index]
     num_groups = 1 + jobs.num_banks
     keys = federation_keys(jobs.federations).drop(columns="bank")
     keys.insert(0, "setting", jobs.model_index)
     table = keys.loc[keys.index.repeat(num_groups)].reset_index(drop=True)
-    columns = dict(client=np.tile(np.arange(POOLED, jobs.num_banks), len(keys)))
-    for name, counts in (("num_test", sizes), ("num_test_positives", positives)):
-        columns[name] = np.concatenate([counts.sum(axis=1, keepdims=True), counts], axis=1)[jobs.owner_index].ravel()
+    columns = dict(
+        client=np.tile(np.arange(POOLED, jobs.num_banks), len(keys)),
+        num_test=np.concatenate([own.num_rows for own in rows]),
+        num_test_positives=np.concatenate([own.num_positives for own in rows]),
+    )
     for name in ("brier", "cost", "cost_without_alerts"):
-        columns[name] = getattr(measures, name).ravel()
+        columns[name] = getattr(measured, name).astype(np.float32).ravel()
     kinds = ("recall", "precision") if rules.amount is None else ("recall", "precision", "value_recall")
     for kind in kinds:
         for place, budget in enumerate(rules.names):
-            columns[f"{kind}_{budget}"] = getattr(measures, kind)[:, place].ravel()
+            columns[f"{kind}_{budget}"] = getattr(measured, kind)[:, place].astype(np.float32).ravel()
     for name in ("transfer_share", "transfer_recall"):
-        columns[name] = getattr(measures, name).ravel()
-    columns["transfer_from"] = np.repeat(sources[jobs.owner_index], num_groups)
-    pooled = dict(ece=measures.ece, ece_equal_mass=measures.ece_equal_mass)
-    for name, values in zip(("count", "probability", "rate"), measures.curve, strict=True):
-        pooled |= {f"bin_{name}_{b}": values[:, b] for b in range(NUM_BINS)}
+        columns[name] = getattr(measured, name).astype(np.float32).ravel()
+    columns["transfer_from"] = np.repeat(np.array([own.largest for own in rows], np.int32), num_groups)
+    pooled = dict(ece=measured.ece, ece_equal_mass=measured.ece_equal_mass)
+    for name in ("bin_count", "bin_probability", "bin_rate"):
+        pooled |= {f"{name}_{b}": getattr(measured, name)[:, b] for b in range(NUM_BINS)}
     for name, values in pooled.items():
         columns[name] = np.full(len(table), np.nan)
         columns[name][::num_groups] = values
     return pd.concat([table, pd.DataFrame(columns)], axis=1)
 
 
-def _run(jobs: Jobs, model: Model, params, test_set, test_features, mesh: Mesh, rules: Rules, sources) -> Measures:
-    """Measures ``[jobs, ...]``: the jobs are dealt to the devices, one after the other on each."""
-    padding = -len(jobs.model_index) % mesh.devices.size
-    model_index, owner_index = (np.pad(index, (0, padding)) for index in (jobs.model_index, jobs.owner_index))
-    params = jax.tree.map(lambda leaf: np.asarray(leaf)[model_index], params)
-    arrays = dict(owners=jobs.owners, sources=sources, budgets=rules.budgets, missed_fraud=rules.missed_fraud)
-    if rules.amount is not None:
-        arrays["amount"] = rules.amount
-    arrays = replicate(arrays, mesh)
-    static = dict(num_positives=test_set.num_positives, num_banks=jobs.num_banks)
+def _measure_all(jobs: Jobs, model_logits: Iterator[np.ndarray], rows: list[measures.Rows], rules: Rules) -> Measures:
+    """Measures ``[jobs, ...]``; the models in turn, as their logits come."""
+    measured = [None] * len(jobs.model_index)
+    for number, logits in enumerate(model_logits):
+        for job in np.flatnonzero(jobs.model_index == number):
+            measured[job] = measures.measure(logits, rows[jobs.owner_index[job]], rules)
+    return Measures(*(np.stack(values) for values in zip(*measured, strict=True)))
 
-    def of_device(params, owner_index, arrays, features):
-        amount = arrays.get("amount")
-        device_rules = rules._replace(budgets=arrays["budgets"], missed_fraud=arrays["missed_fraud"], amount=amount)
 
-        def of_job(job):
-            logits = score.test_logits(model.apply, job[0], features)[: test_set.num_samples]
-            return measure(logits, arrays["owners"][job[1]], arrays["sources"][job[1]], device_rules, **static)
+def logits_of_models(
+    model: Model, params: Any, test_set: score.TestSet, test_features, mesh: Mesh
+) -> Iterator[np.ndarray]:
+    """The logits ``[samples]`` of one model after the other, from one compiled program for as many as memory allows."""
+    params = jax.tree.map(np.asarray, params)
+    num_models = len(jax.tree.leaves(params)[0])
+    num_padded = math.prod(test_features.shape[:2])
+    num_calls = -(-num_models // max(1, LOGITS_BYTES // (4 * num_padded)))
+    num_each = -(-num_models // num_calls)
+    num_each += -num_each % mesh.devices.size
 
-        return jax.lax.map(of_job, (params, owner_index))
+    def of_device(params, features):
+        return jax.lax.map(lambda one: score.test_logits(model.apply, one, features), params)
 
-    specs = dict(in_specs=(P(AXIS), P(AXIS), P(), P()), out_specs=P(AXIS))
-    run = jax.jit(jax.shard_map(of_device, mesh=mesh, **specs, check_vma=False))
-    compiled = taking_host_arrays(run.lower(params, owner_index, arrays, test_features).compile())
-    result = to_host(compiled(params, owner_index, arrays, test_features))
-    return jax.tree.map(lambda leaf: leaf[: len(jobs.model_index)], result)
+    def some(first):
+        # The last call's surplus is the last model again.
+        index = np.minimum(np.arange(first, first + num_each), num_models - 1)
+        return jax.tree.map(lambda leaf: leaf[index], params)
+
+    run = jax.jit(jax.shard_map(of_device, mesh=mesh, in_specs=(P(AXIS), P()), out_specs=P(AXIS), check_vma=False))
+    compiled = taking_host_arrays(run.lower(some(0), test_features).compile())
+    for first in range(0, num_models, num_each):
+        yield from to_host(compiled(some(first), test_features))[: num_models - first, : test_set.num_samples]

@@ -5,6 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedjax_fraud import banks, calibration, decisions, devices, evaluate, grid, metrics, partition, score
@@ -165,6 +166,13 @@ def test_the_largest_banks_threshold_is_used_at_every_bank(made):
         check(line.transfer_share, decisions.alert_share(scores, threshold=threshold))
         check(line.transfer_recall, decisions.recall_at_threshold(labels, scores, threshold=threshold))
         assert line.client != source or line.transfer_share <= POLICY.transfer_budget
+
+
+@pytest.mark.parametrize("num_models", [1, 2])
+def test_groups_of_models_give_the_same_table(made, num_models, monkeypatch):
+    """Five models do not fill three groups of two."""
+    monkeypatch.setattr(evaluate, "LOGITS_BYTES", num_models * 4 * 96)
+    pd.testing.assert_frame_equal(run()[0], made[0], check_exact=True)
 
 
 def test_a_model_that_is_lost_has_counts_and_no_measures():
