@@ -1,20 +1,15 @@
 """Every final model on each bank's own test rows."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jax import Array
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 
-from fedjax_fraud import partition, score
-from fedjax_fraud.devices import AXIS, replicate, taking_host_arrays, to_host
+from fedjax_fraud import measures, partition, score
 from fedjax_fraud.grid import CENTRALISED, Federation, Grid, federation_keys
-from fedjax_fraud.types import Model, Transactions
+from fedjax_fraud.types import Transactions
 
 
 class Jobs(NamedTuple):
@@ -70,62 +65,29 @@ def _same(a: float, b: float) -> bool:
     return a == b or (a != a and b != b)
 
 
-class LoweredScores(NamedTuple):
-    """The traced program that scores jobs, and what it gets beside the models.
+def score_jobs(jobs: Jobs, model_logits: Iterator[np.ndarray], num_positives: int) -> score.Scores:
+    """Scores ``[jobs, banks]``.
 
-    Attributes:
-      lowered: of ``(params, owner_index, owners, test_features)``.
-      jobs: what is scored.
-      model_index, owner_index: those of the jobs, padded to a multiple of the devices.
-      owners, test_features: on every device.
+    Args:
+      model_logits: ``[samples]`` of each model in turn (positives first); of consecutive ones, if every bank has its
+        own, each row then counts with the logit of its bank's model.
+      num_positives: of the test rows.
     """
-
-    lowered: Any
-    jobs: Jobs
-    model_index: np.ndarray
-    owner_index: np.ndarray
-    owners: Array
-    test_features: Array
-
-    def compile(self) -> Callable:
-        """XLA's part: ``params -> Scores [jobs, banks]``; params ``[models, ...]`` or ``[models x banks, ...]``."""
-        compiled = taking_host_arrays(self.lowered.compile())
-
-        def scores(params) -> score.Scores:
-            num_models, num_jobs = self.jobs.num_models, len(self.jobs.model_index)
-            grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, num_models, *leaf.shape[1:])[self.model_index], params)
-            result = compiled(grouped, self.owner_index, self.owners, self.test_features)
-            return jax.tree.map(lambda leaf: leaf[:num_jobs], to_host(result))
-
-        return scores
+    rows = [measures.divide(owner, num_positives, jobs.num_banks) for owner in jobs.owners]
+    found = [None] * len(jobs.model_index)
+    for number, logits in enumerate(_grouped(model_logits, jobs.num_models)):
+        for job in np.flatnonzero(jobs.model_index == number):
+            own = rows[jobs.owner_index[job]]
+            of_row = logits[own.owner, np.arange(len(own.owner))] if jobs.num_models > 1 else logits[0]
+            found[job] = measures.bank_scores(of_row, own)
+    return score.Scores(*(np.stack(values).astype(np.float32) for values in zip(*found, strict=True)))
 
 
-def lower_scores(jobs: Jobs, model: Model, test_set: score.TestSet, test_features, mesh: Mesh) -> LoweredScores:
-    """Traces the scores of the jobs, which are dealt to the devices, one after the other on each."""
-    padding = -len(jobs.model_index) % mesh.devices.size
-    model_index = np.pad(jobs.model_index, (0, padding))
-    owner_index = np.pad(jobs.owner_index, (0, padding))
-    owners = replicate(jobs.owners, mesh)
-
-    def of_job(params, owner, features):
-        logits = jax.lax.map(lambda one: score.test_logits(model.apply, one, features), params)
-        if jobs.num_models > 1:
-            # Each row by the model of the bank that owns it; the padding after the last row is never read.
-            padded_owner = jnp.pad(owner, (0, logits.shape[1] - owner.shape[0]))
-            logits = jnp.take_along_axis(logits, padded_owner[None], axis=0)
-        return score.bank_scores(logits[0], owner, num_positives=test_set.num_positives, num_banks=jobs.num_banks)
-
-    def of_device(params, owner_index, owners, features):
-        return jax.lax.map(lambda job: of_job(job[0], owners[job[1]], features), (params, owner_index))
-
-    specs = dict(in_specs=(P(AXIS), P(AXIS), P(), P()), out_specs=P(AXIS))
-    run = jax.shard_map(of_device, mesh=mesh, **specs, check_vma=False)
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    params = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct((len(model_index), jobs.num_models, *leaf.shape), leaf.dtype), shapes
-    )
-    lowered = jax.jit(run).lower(params, owner_index, owners, test_features)
-    return LoweredScores(lowered, jobs, model_index, owner_index, owners, test_features)
+def _grouped(model_logits: Iterator[np.ndarray], size: int) -> Iterator[np.ndarray]:
+    """``[size, samples]`` of consecutive models."""
+    model_logits = iter(model_logits)
+    while group := list(itertools.islice(model_logits, size)):
+        yield np.stack(group)
 
 
 def bank_table(

@@ -4,22 +4,17 @@ After training, on the test rows. A small compiled program gives the logits of s
 grow with their number; the host does the rest (see `measures`).
 """
 
-import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import numpy as np
 import pandas as pd
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 
 from fedjax_fraud import checks, decisions, measures, score
 from fedjax_fraud.banks import Jobs
-from fedjax_fraud.devices import AXIS, taking_host_arrays, to_host
 from fedjax_fraud.grid import federation_keys
 from fedjax_fraud.measures import NUM_BINS, Measures, Rules
-from fedjax_fraud.types import Model, Transactions
+from fedjax_fraud.types import Transactions
 
 POOLED = -1
 """The value of the column ``client`` in rows about all banks together."""
@@ -28,9 +23,6 @@ MOST_HOURS = 50_000
 """A time column that spans more is not taken to be in hours (it would be over five years)."""
 
 MISSED_PER_FALSE_ALARM = 100.0
-
-LOGITS_BYTES = 1 << 26
-"""Logits that are kept at a time."""
 
 
 class Policy(NamedTuple):
@@ -108,21 +100,14 @@ def _hours(time: np.ndarray | None, hours_per_unit: float | None) -> np.ndarray 
 
 
 def decision_table(
-    jobs: Jobs,
-    model: Model,
-    params: Any,
-    test_set: score.TestSet,
-    test_features,
-    mesh: Mesh,
-    rules: Rules,
+    jobs: Jobs, model_logits: Iterator[np.ndarray], test_set: score.TestSet, rules: Rules
 ) -> pd.DataFrame:
     """Decisions of every setting, over all test rows and within each bank's.
 
     Args:
-      jobs: ``banks.make_jobs`` of the settings, in the order of ``params``.
-      model, params: leaves ``[settings, ...]``.
-      test_set, test_features: the test rows; the features on every device of the mesh.
-      mesh: devices, to which the settings are dealt.
+      jobs: ``banks.make_jobs`` of the settings.
+      model_logits: of their models in turn, see ``logits``.
+      test_set: the test rows.
       rules: see ``make_rules``.
 
     Returns: for each setting (each alpha, for the centralised ones) a row with ``client`` -1 for all rows together, and
@@ -133,7 +118,7 @@ def decision_table(
       NaN where undefined, and in all but the counts of a model whose logits are NaN.
     """
     rows = [measures.divide(owner, test_set.num_positives, jobs.num_banks) for owner in jobs.owners]
-    measured = _measure_all(jobs, logits_of_models(model, params, test_set, test_features, mesh), rows, rules)
+    measured = _measure_all(jobs, model_logits, rows, rules)
     rows = [rows[which] for which in jobs.owner_index]
     num_groups = 1 + jobs.num_banks
     keys = federation_keys(jobs.federations).drop(columns="bank")
@@ -169,28 +154,3 @@ def _measure_all(jobs: Jobs, model_logits: Iterator[np.ndarray], rows: list[meas
         for job in np.flatnonzero(jobs.model_index == number):
             measured[job] = measures.measure(logits, rows[jobs.owner_index[job]], rules)
     return Measures(*(np.stack(values) for values in zip(*measured, strict=True)))
-
-
-def logits_of_models(
-    model: Model, params: Any, test_set: score.TestSet, test_features, mesh: Mesh
-) -> Iterator[np.ndarray]:
-    """The logits ``[samples]`` of one model after the other, from one compiled program for as many as memory allows."""
-    params = jax.tree.map(np.asarray, params)
-    num_models = len(jax.tree.leaves(params)[0])
-    num_padded = math.prod(test_features.shape[:2])
-    num_calls = -(-num_models // max(1, LOGITS_BYTES // (4 * num_padded)))
-    num_each = -(-num_models // num_calls)
-    num_each += -num_each % mesh.devices.size
-
-    def of_device(params, features):
-        return jax.lax.map(lambda one: score.test_logits(model.apply, one, features), params)
-
-    def some(first):
-        # The last call's surplus is the last model again.
-        index = np.minimum(np.arange(first, first + num_each), num_models - 1)
-        return jax.tree.map(lambda leaf: leaf[index], params)
-
-    run = jax.jit(jax.shard_map(of_device, mesh=mesh, in_specs=(P(AXIS), P()), out_specs=P(AXIS), check_vma=False))
-    compiled = taking_host_arrays(run.lower(some(0), test_features).compile())
-    for first in range(0, num_models, num_each):
-        yield from to_host(compiled(some(first), test_features))[: num_models - first, : test_set.num_samples]

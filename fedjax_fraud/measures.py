@@ -173,6 +173,48 @@ def _around(sorted_key: np.ndarray, key: np.ndarray, end: np.ndarray | int) -> n
     return np.stack([end - stop, stop - first])
 
 
+# ---- scores of banks --------------------------------------------------------------------------------------------
+
+
+def bank_scores(logits: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Log loss, average precision and ROC-AUC of one model within each bank's own rows: ``[banks]`` each.
+
+    A bank whose rows have one class has no ranking scores: both are NaN, although the average precision of a bank with
+    nothing but fraud would be 1. If a logit is NaN, all are.
+
+    Args:
+      logits: ``[samples]`` float32, positives first.
+      rows: whose they are.
+    """
+    num_banks = len(rows.num_rows) - 1
+    if np.isnan(logits).any():
+        return tuple(np.full((3, num_banks), np.nan))
+    with np.errstate(all="ignore"):  # Shares of nothing are NaN.
+        ranking = _ranking_by_bank(order_key(logits), rows)
+        margin = logits.astype(np.float64)
+        margin[: rows.num_positives[0]] *= -1
+        losses = np.bincount(rows.owner, np.logaddexp(0, margin), num_banks) / rows.num_rows[1:]
+    return losses, *ranking
+
+
+def _ranking_by_bank(key: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Average precision and ROC-AUC of each bank, from the places of its frauds among its rows and its frauds."""
+    num_rows, num_positives = rows.num_rows[1:], rows.num_positives[1:]
+    owner = rows.owner[: rows.num_positives[0]]
+    bank_key = _by_bank(rows.owner, key)
+    frauds = bank_key[: len(owner)]
+    above, tied = _around(np.sort(bank_key), frauds, np.cumsum(num_rows)[owner])
+    fraud_above, fraud_tied = _around(np.sort(frauds), frauds, np.cumsum(num_positives)[owner])
+    precision = (fraud_above + fraud_tied) / (above + tied)
+    num_negatives = (num_rows - num_positives)[owner]
+    negative_above, negative_tied = above - fraud_above, tied - fraud_tied
+    won = (num_negatives - negative_above - negative_tied / 2) / num_negatives
+    average_precision, roc_auc = (
+        np.bincount(owner, values, len(num_rows)) / num_positives for values in (precision, won)
+    )
+    return np.where(np.isnan(roc_auc), np.nan, average_precision), roc_auc
+
+
 # ---- alerts -----------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from fedjax_fraud import losses, metrics
 
@@ -59,29 +59,3 @@ def pooled_scores(logits: Float[Array, " padded"], *, num_samples: int, num_posi
         losses.binary_cross_entropy(negative, jnp.zeros_like(negative))
     )
     return Scores(total / num_samples, average_precision, roc_auc)
-
-
-def bank_scores(
-    logits: Float[Array, " padded"],
-    bank: Int[Array, " samples"],
-    *,
-    num_positives: int,
-    num_banks: int,
-) -> Scores:
-    """Scores within each bank's own test rows: fields ``[banks]``. ``bank``: the owner of each row.
-
-    A bank whose rows have one class has no ranking scores: both are NaN, although the average precision of a bank
-    with nothing but fraud would be 1.
-    """
-    num_samples = bank.shape[0]
-    positive, negative = logits[:num_positives], logits[num_positives:num_samples]
-    average_precision, roc_auc = metrics.grouped_ranking_scores(
-        positive, bank[:num_positives], negative, bank[num_positives:], num_banks
-    )
-    average_precision = jnp.where(jnp.isnan(roc_auc), jnp.nan, average_precision)
-    labels = (jnp.arange(num_samples) < num_positives).astype(logits.dtype)
-    row_losses = losses.binary_cross_entropy(logits[:num_samples], labels)
-    total = jax.ops.segment_sum(row_losses, bank, num_banks)
-    count = jax.ops.segment_sum(jnp.ones_like(row_losses), bank, num_banks)
-    log_loss = jnp.where(count > 0, total / jnp.maximum(count, 1), jnp.nan)
-    return Scores(log_loss, average_precision, roc_auc)

@@ -18,6 +18,7 @@ from fedjax_fraud.algorithms import ALGORITHMS, build_with
 from fedjax_fraud.checkpoint import Checkpoint
 from fedjax_fraud.data import describe_split
 from fedjax_fraud.local import Objective
+from fedjax_fraud.logits import lower_logits
 from fedjax_fraud.parts import Part, Speeds, make_parts, start_params, training_data
 from fedjax_fraud.program import History
 from fedjax_fraud.types import Model, Transactions
@@ -248,7 +249,8 @@ def sweep(
         kept = Checkpoint(checkpoint, identity, resume=resume)
     data = hardware.replicate(training_data(train, grid), mesh)
     test_features = hardware.replicate(test_set.features, mesh)
-    compiled, score_banks = _compile(parts, grid, vector_model, data, test_set, test_features, num_rounds, mesh)
+    bank_jobs = _bank_jobs(parts, grid, test_set)
+    compiled, logits = _compile(parts, grid, vector_model, data, test_set, test_features, num_rounds, mesh)
     timings = dict(compile_seconds=time.perf_counter() - compile_began)
 
     outcomes = _run(parts, compiled, data, test_features, num_rounds, progress, kept)
@@ -259,12 +261,13 @@ def sweep(
     params = np.concatenate([outcome.params for outcome in outcomes])
     progress("banks", 0, 1)
     score_began = time.perf_counter()
-    rounds, bank_scores = _tables(parts, outcomes, alone, score_banks, params, grid, model, num_rounds, train, test)
+    found = (parts, outcomes, alone, bank_jobs, logits, params)
+    rounds, bank_scores = _tables(*found, grid, model, num_rounds, train, test)
     timings["table_seconds"] = time.perf_counter() - score_began
     progress("decisions", 0, 1)
     score_began, rules = time.perf_counter(), evaluate.make_rules(alerts, test, test_set)
-    jobs = score_banks[0].jobs
-    decisions = evaluate.decision_table(jobs, vector_model, params, test_set, test_features, mesh, rules)
+    jobs = bank_jobs[0].jobs
+    decisions = evaluate.decision_table(jobs, logits(params), test_set, rules)
     decisions.insert(4, "num_clients", jobs.num_banks)
     timings["decision_seconds"] = time.perf_counter() - score_began
     params = jax.tree.map(np.asarray, jax.vmap(unravel)(params))
@@ -372,43 +375,45 @@ def _check_rows(train: Transactions, test: Transactions) -> None:
         raise ValueError("`train` has no positive labels, got 0 frauds. Use more rows, or split at an earlier time.")
 
 
-class BankScores(NamedTuple):
+class BankJobs(NamedTuple):
     """Models to be scored by bank.
 
     Attributes:
       jobs: see ``banks``.
-      score: compiled, ``params -> Scores``.
       part: the part whose personal models they are; None for the models of all federations, or of the banks alone.
     """
 
     jobs: banks.Jobs
-    score: Callable
     part: Part | None = None
 
 
+def _bank_jobs(parts: Sequence[Part], grid: grids.Grid, test_set: score.TestSet) -> list[BankJobs]:
+    """The shared models of all federations, the personal ones, those of banks alone."""
+    jobs = [BankJobs(banks.make_jobs(grid, [one for part in parts for one in part.federations], test_set))]
+    for part in parts:
+        if part.has_personal:
+            jobs.append(BankJobs(banks.make_jobs(grid, part.federations, test_set, personal=True), part))
+    if grid.local_only:
+        jobs.append(BankJobs(banks.make_jobs(grid, grid.local_only, test_set, alone=True)))
+    return jobs
+
+
 def _compile(parts, grid, model, data, test_set, test_features, num_rounds, mesh):
-    """All programs: one for each part, and the bank scores of the shared, the personal and the local models.
+    """All programs: one for each part, and the logits of finished models.
 
     They are traced here, one after the other, because tracing needs the interpreter's lock and the caller's JAX
     configuration; XLA compiles each in a thread of its own meanwhile.
     """
+    num_clients = len(next(iter(grid.owners.values())).train.count)
+    num_models = [sum(len(part.federations) for part in parts)]
+    num_models += [len(part.federations) * num_clients for part in parts if part.has_personal]
+    num_models += [len(grid.local_only)] if grid.local_only else []
     with concurrent.futures.ThreadPoolExecutor() as executor:
         pools = [
             executor.submit(pool.lower_pool(part.pool, data, test_features, num_rounds, mesh).compile) for part in parts
         ]
-        jobs = [(banks.make_jobs(grid, [one for part in parts for one in part.federations], test_set), None)]
-        for part in parts:
-            if part.has_personal:
-                jobs.append((banks.make_jobs(grid, part.federations, test_set, personal=True), part))
-        if grid.local_only:
-            jobs.append((banks.make_jobs(grid, grid.local_only, test_set, alone=True), None))
-        scores = [
-            executor.submit(banks.lower_scores(job, model, test_set, test_features, mesh).compile) for job, _ in jobs
-        ]
-        compiled = [future.result() for future in pools]
-        return compiled, [
-            BankScores(job, future.result(), part) for (job, part), future in zip(jobs, scores, strict=True)
-        ]
+        logits = executor.submit(lower_logits(model, num_models, test_set, test_features, mesh).compile)
+        return [future.result() for future in pools], logits.result()
 
 
 def _part_outcomes(parts, outcomes) -> tuple[list[pool.Outcome], list[pool.Outcome]]:
@@ -442,7 +447,7 @@ def _run(parts, compiled, data, test_features, num_rounds, progress, kept) -> li
     return outcomes
 
 
-def _tables(parts, outcomes, alone, score_banks, params, grid, model, num_rounds, train, test):
+def _tables(parts, outcomes, alone, bank_jobs, logits, params, grid, model, num_rounds, train, test):
     """The tidy tables of rounds and of banks.
 
     Banks that have models of their own (Ditto) are scored by these; the pooled scores are the global model's.
@@ -454,17 +459,21 @@ def _tables(parts, outcomes, alone, score_banks, params, grid, model, num_rounds
         rounds.append(frames.round_table(grid, part.federations, outcome.history, num_rounds, model_bytes, first))
         first_of[id(part)] = first, outcome
         first += len(part.federations)
-    everybody, *others = score_banks
-    tables = [banks.bank_table(grid, everybody.jobs, everybody.score(params), train, test, 0)]
-    for jobs, score_models, part in others:
+
+    def scored(jobs, params, first_setting):
+        scores = banks.score_jobs(jobs, logits(params), int(test.labels.sum()))
+        return banks.bank_table(grid, jobs, scores, train, test, first_setting)
+
+    everybody, *others = bank_jobs
+    tables = [scored(everybody.jobs, params, 0)]
+    for jobs, part in others:
         if part is None:
             (outcome,) = alone
             rounds.append(frames.local_table(grid.local_only, outcome.history, num_rounds, first))
-            tables.append(banks.bank_table(grid, jobs, score_models(outcome.params), train, test, first))
+            tables.append(scored(jobs, outcome.params, first))
             continue
         number, outcome = first_of[id(part)]
-        personal = outcome.personal.reshape(-1, *outcome.personal.shape[2:])
-        own = banks.bank_table(grid, jobs, score_models(personal), train, test, number)
+        own = scored(jobs, outcome.personal.reshape(-1, *outcome.personal.shape[2:]), number)
         tables[0] = pd.concat([tables[0][~tables[0].setting.isin(own.setting)], own], ignore_index=True)
     num_clients = len(next(iter(grid.owners.values())).train.count)
     tables = [pd.concat(parts, ignore_index=True) for parts in (rounds, tables)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from fedjax_fraud import banks, devices, grid, partition, score
+from fedjax_fraud import banks, devices, grid, logits, partition, score
 from fedjax_fraud.types import Model, Transactions
 
 NUM_BANKS, WIDTH = 3, 2
@@ -56,14 +56,15 @@ def test_set(monkeypatch):
 
 def run(jobs, test_set, params):
     features, mesh = jnp.asarray(test_set.features), devices.settings_mesh(jax.devices()[:1])
-    return banks.lower_scores(jobs, LINEAR, test_set, features, mesh).compile()(params)
+    of_models = logits.lower_logits(LINEAR, [3], test_set, features, mesh).compile()
+    return banks.score_jobs(jobs, of_models(params), test_set.num_positives)
 
 
 def check(found, job, bank, weights, owner):
     """A job's scores of a bank are scikit-learn's on the bank's rows."""
     mine = owner == bank
-    labels, logits = TEST.labels[mine], TEST.features[mine] @ weights
-    probability = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    labels, scored = TEST.labels[mine], TEST.features[mine] @ weights
+    probability = 1 / (1 + np.exp(-scored.astype(np.float64)))
     scores = [leaf[job, bank] for leaf in found]
     if not mine.any():
         assert np.isnan(scores).all()
@@ -72,8 +73,8 @@ def check(found, job, bank, weights, owner):
     if len(set(labels.tolist())) < 2:
         assert np.isnan(scores[1:]).all()
         return
-    np.testing.assert_allclose(scores[1], sklearn.metrics.average_precision_score(labels, logits), rtol=1e-5)
-    np.testing.assert_allclose(scores[2], sklearn.metrics.roc_auc_score(labels, logits), rtol=1e-5)
+    np.testing.assert_allclose(scores[1], sklearn.metrics.average_precision_score(labels, scored), rtol=1e-5)
+    np.testing.assert_allclose(scores[2], sklearn.metrics.roc_auc_score(labels, scored), rtol=1e-5)
 
 
 def owner_of(federation):

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedjax_fraud import banks, calibration, decisions, devices, evaluate, grid, metrics, partition, score
+from fedjax_fraud import banks, calibration, decisions, devices, evaluate, grid, logits, metrics, partition, score
 from fedjax_fraud.types import Model, Transactions
 
 NUM_BANKS, WIDTH, NUM_TEST = 3, 2, 90
@@ -62,7 +62,8 @@ def run(test=TEST, policy=POLICY, weights=WEIGHTS):
     mesh = devices.settings_mesh(jax.devices()[:1])
     rules = evaluate.make_rules(policy, test, test_set)
     features = jnp.asarray(test_set.features)
-    return evaluate.decision_table(jobs, LINEAR, {"w": weights}, test_set, features, mesh, rules), rules
+    of_models = logits.lower_logits(LINEAR, [len(weights)], test_set, features, mesh).compile()
+    return evaluate.decision_table(jobs, of_models({"w": weights}), test_set, rules), rules
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -171,7 +172,7 @@ def test_the_largest_banks_threshold_is_used_at_every_bank(made):
 @pytest.mark.parametrize("num_models", [1, 2])
 def test_groups_of_models_give_the_same_table(made, num_models, monkeypatch):
     """Five models do not fill three groups of two."""
-    monkeypatch.setattr(evaluate, "LOGITS_BYTES", num_models * 4 * 96)
+    monkeypatch.setattr(logits, "LOGITS_BYTES", num_models * 4 * 96)
     pd.testing.assert_frame_equal(run()[0], made[0], check_exact=True)
 
 
