@@ -8,7 +8,9 @@ import pytest
 
 from fedjax_fraud import algorithms, grid
 from fedjax_fraud.conditions import Conditions
+from fedjax_fraud.program import History
 from fedjax_fraud.simulate import simulate
+from fedjax_fraud.sweep import check_states
 from tests.test_sweep import BATCH, CLIENTS, LINEAR, MEASURES, RATE, ROUNDS, make_tables, owners, rows_of, run_sweep
 
 ONE = dict(
@@ -175,3 +177,15 @@ def test_server_rates_are_each_method_s_own_or_crossed():
 def test_what_cannot_be_is_refused_by_name(changes, words):
     with pytest.raises(ValueError, match=words):
         run_sweep(**(ONE | changes))
+
+
+def test_a_state_that_broke_its_invariant_ends_the_sweep_by_name():
+    """But not where the setting diverged, whose state is what rounding has left of huge numbers."""
+    made = History(*(np.ones((3, 2)) for _ in History._fields[:-1]))
+    federations = [grid.Federation("scaffold", 0.5, seed, RATE, math.nan, 1) for seed in (3, 4)]
+    check_states(federations, made._replace(state_error=np.full((3, 2), np.nan)))
+    check_states(federations, made._replace(state_error=np.full((3, 2), 1e-6)))
+    broken = made._replace(state_error=np.array([[0, 0], [0, 0.1], [0, 0]]))
+    with pytest.raises(RuntimeError, match=r"scaffold at alpha 0\.5, seed 4 broke its invariant by 0\.1"):
+        check_states(federations, broken)
+    check_states(federations, broken._replace(log_loss=np.array([[1, 1], [1, 1], [1, 9.0]])))
