@@ -13,6 +13,7 @@ from fedjax_fraud.program import History
 from fedjax_fraud.types import CommunicationCost, Model, Transactions
 
 DIVERGED_LOSS_RATIO = 3.0
+LOST_LOSS_RATIO = 1e3  # from there no model comes back, even if its loss does
 NO_COST = CommunicationCost(0, 0)
 KEYS = [name for name in federation_keys([]).columns if name != "bank"]
 SUMMED = ["num_started", "num_participants", "num_rejected", "num_faulty", "num_silent", "num_steps", "num_rows"]
@@ -26,8 +27,13 @@ def model_size(model: Model) -> tuple[int, int]:
 
 
 def has_diverged(log_loss: np.ndarray) -> np.ndarray:
-    """Whether the last loss is not finite, or far above the untrained model's. ``log_loss [rounds + 1, settings]``."""
-    return ~(np.isfinite(log_loss[-1]) & (log_loss[-1] <= DIVERGED_LOSS_RATIO * log_loss[0]))
+    """Whether a run is lost, by its losses ``[rounds + 1, settings]``; NaN where a round was not scored.
+
+    That is if its last loss is not finite, or far above the untrained model's; or if one on the way was beyond return:
+    a network whose units have all died on the way predicts a constant, and its last loss looks harmless.
+    """
+    lost = np.fmax.reduce(log_loss) > LOST_LOSS_RATIO * log_loss[0]
+    return lost | ~(np.isfinite(log_loss[-1]) & (log_loss[-1] <= DIVERGED_LOSS_RATIO * log_loss[0]))
 
 
 def all_rejected(history: History) -> np.ndarray:

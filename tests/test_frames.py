@@ -54,6 +54,13 @@ def test_the_bytes_of_a_model_follow_its_dtype():
     assert frames.model_size(model) == (11, 6 * 2 + 5 * 4)
 
 
+def test_a_run_has_diverged_if_a_loss_on_the_way_was_beyond_return():
+    """As of a network whose units have all died: its last loss is a constant's. Rounds that are not scored are NaN."""
+    nan, inf = np.nan, np.inf
+    losses = np.array([[0.7, 0.7, 0.7, 0.7], [690.0, 710.0, inf, nan], [0.6, 0.6, 0.6, 0.6]])
+    assert frames.has_diverged(losses).tolist() == [False, True, True, False]
+
+
 def test_a_run_has_diverged_if_its_last_loss_is_lost_or_three_times_the_first():
     first = np.full(6, 0.5)
     last = np.array([0.1, 1.5, 1.6, np.nan, np.inf, -np.inf])

@@ -1,0 +1,1 @@
+"""Published results, one file each; `benchmarks/reproduce.py` runs them."""
