@@ -310,9 +310,11 @@ def run(quick: bool = False) -> Outcome:
             "make 1 to 19 epochs: FedAvg drops them, FedProx (mu = 0 or above) takes what they have. mu above 0: "
             f"{', '.join(f'{mu:g}' for mu in MUS[1:])}, of which *best* is the one with the lowest loss.",
             "Sizes are heavy-tailed; the seeds are the first of which all devices together hold at most 10,000 "
-            "rows. Losses are means over all training rows, the paper's f, averaged over all scored rounds (every "
-            f"{plan.score_every}th), as the curves are compared; *at the end*: over the last {TAIL} of them. Ratios "
-            "are geometric means over seeds, paired.",
+            "rows. Losses are means over all training rows, the paper's f, averaged over all scored rounds (one "
+            f"round of {plan.score_every}), as the curves are compared; *at the end*: over the last {TAIL} of them. "
+            "Ratios are geometric means over seeds, paired. (A first run of five seeds was judged by the last "
+            "rounds alone: there hardly anything can be told, as the values *at the end* still show; the measure "
+            "was changed after that.)",
         ],
         [
             *order_lines(results),
