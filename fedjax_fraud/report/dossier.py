@@ -622,8 +622,8 @@ def _meaning(case: _Case) -> str:
         "wide, and may reach beyond what the score can be; that is a sign of too few seeds.",
         "Intervals are not corrected for the number of comparisons: where there is no difference at all, about one "
         "paired interval in twenty still excludes 0.",
-        f"**Diverged** settings (loss not finite at the end, or {far}, or beyond return on the way) are left out of means "
-        "and counted beside them: an algorithm with many has a mean over the seeds that were kind to it.",
+        f"**Diverged** settings (loss not finite at the end, or {far}, or beyond return on the way) are left out of "
+        "means and counted beside them: an algorithm with many has a mean over the seeds that were kind to it.",
     )
     return "## What the numbers mean\n\n" + "\n".join(f"- {line}" for line in lines)
 
