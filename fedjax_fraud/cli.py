@@ -37,6 +37,7 @@ OPTION_OF = {
     "`drop_after`": "--drop-after",
     "`fault_rate`": "--fault-rate",
     "`max_update_norm`": "--max-update-norm",
+    "`hours_per_unit`": "--hours-per-unit",
     "`available`": "--availability",
     "`step_seconds`": "--step-seconds",
     "`bytes_per_second`": "--bytes-per-second",
@@ -94,6 +95,10 @@ def _add_data_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--label", metavar="COLUMN", help="label column of a table that is not in PaySim's format")
     group.add_argument("--silo", metavar="COLUMN", help="its column with the bank of each row")
     group.add_argument("--time", metavar="COLUMN", help="its time column")
+    group.add_argument(
+        "--hours-per-unit", type=_number, metavar="X", help="of that column: 24 for days; known for dates and PaySim"
+    )
+    group.add_argument("--amount", metavar="COLUMN", help="its column with the money at stake; remains a feature")
     group.add_argument("--drop", nargs="*", default=[], metavar="COLUMN", help="its columns to leave out")
     group.add_argument("--split", default=None, metavar="HOW", help="time or random; time where there is a time column")
     group.add_argument("--test-fraction", type=_number, default=0.2, metavar="X", help="share of the rows to test on")
@@ -202,7 +207,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_clock_options(sweep)
     group = sweep.add_argument_group("decisions")
     group.add_argument(
-        "--alerts-per-day", type=_number, default=10.0, metavar="X", help="a budget; needs hours as time"
+        "--alerts-per-day", type=_number, default=10.0, metavar="X", help="a budget; needs times of a known unit"
     )
     group.add_argument(
         "--false-alarm-cost",
@@ -335,6 +340,9 @@ def _sweep(options: argparse.Namespace) -> None:
         kept = out / CHECKPOINT if is_first and options.checkpoint and not _is_distributed(options) else None
         try:
             result = _run_sweep(options, is_first, kept)
+        except (ValueError, OSError):
+            _remove_if_empty(out)
+            raise
         except KeyboardInterrupt:
             if kept is not None and kept.is_dir():
                 again = shlex.join([PROGRAM, *options.asked, *([] if options.out else ["--out", str(out)])])
@@ -345,6 +353,13 @@ def _sweep(options: argparse.Namespace) -> None:
             _write_sweep(result, out, began)
         if kept is not None:
             shutil.rmtree(kept)
+
+
+def _remove_if_empty(folder: pathlib.Path | None) -> None:
+    """Takes back the folder of a run that was refused."""
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _sweep_folder(options: argparse.Namespace) -> pathlib.Path:
@@ -415,7 +430,8 @@ def _run_sweep(options: argparse.Namespace, is_first: bool, kept: pathlib.Path |
             alerts=alerts,
             progress=progress,
         )
-    shown = ("features", "label", "silo", "time", "drop", "split", "test_fraction", "data_seed", "hidden")
+    shown = ["features", "label", "silo", "time", "hours_per_unit", "amount", "drop"]
+    shown += ["split", "test_fraction", "data_seed", "hidden"]
     result.manifest["config"] |= {name: getattr(options, name) for name in shown}
     return result
 
@@ -506,7 +522,13 @@ def _load(options: argparse.Namespace):
         table = data.load_paysim(options.data, features=options.features, cache=kept)
     else:
         table = data.load_table(
-            options.data, options.label, silo=options.silo, time=options.time, drop=tuple(options.drop)
+            options.data,
+            options.label,
+            silo=options.silo,
+            time=options.time,
+            amount=options.amount,
+            drop=tuple(options.drop),
+            hours_per_unit=options.hours_per_unit,
         )
     how = options.split or ("random" if table.time is None else "time")
     options.split = how

@@ -86,16 +86,17 @@ def threshold_key(key: Array, num_alerts: Array) -> Array:
     return jnp.min(jnp.where(key > best_beyond, key, ~jnp.zeros_like(key)))
 
 
-def daily_budget(time: Values, *, alerts_per_day) -> float:
+def daily_budget(time: Values, *, alerts_per_day, resolution: float = 1.0) -> float:
     """Alerts per day as a share of the rows, which is what the metrics at a budget take.
 
-    The rows cover the days from the start of the first row's hour to the end of the last row's, a part of a day
-    counting as such: budget = alerts_per_day x days / samples. If the rows are a sample of all transactions, these are
-    the alerts per day among the sample.
+    The rows cover the days from the start of the first row's hour to the end of the last row's (of its day, if times
+    are days), a part of a day counting as such: budget = alerts_per_day x days / samples. If the rows are a sample of
+    all transactions, these are the alerts per day among the sample.
 
     Args:
       time: ``[samples]`` in hours from any origin, in any order.
       alerts_per_day: how many transactions a day may be flagged; a finite number > 0.
+      resolution: hours for which one value of ``time`` stands; 24 for days. At least an hour is counted.
 
     Returns: a share in (0, 1]; 1 if more alerts are allowed than there are rows.
 
@@ -112,7 +113,7 @@ def daily_budget(time: Values, *, alerts_per_day) -> float:
         raise ValueError(
             f"`alerts_per_day` must be a finite number > 0, got {alerts_per_day!r}. Pass a number such as 10."
         )
-    num_days = (math.floor(hours.max()) - math.floor(hours.min()) + 1) / HOURS_PER_DAY
+    num_days = (math.floor(hours.max()) - math.floor(hours.min()) + max(1.0, resolution)) / HOURS_PER_DAY
     return min(1.0, float(alerts_per_day) * num_days / len(hours))
 
 

@@ -19,9 +19,6 @@ from fedjax_fraud.types import Transactions
 POOLED = -1
 """The value of the column ``client`` in rows about all banks together."""
 
-MOST_HOURS = 50_000
-"""A time column that spans more is not taken to be in hours (it would be over five years)."""
-
 MISSED_PER_FALSE_ALARM = 100.0
 
 
@@ -31,8 +28,8 @@ class Policy(NamedTuple):
     Attributes:
       budgets: shares of the transactions that may be flagged, each in (0, 1].
       alerts_per_day: another budget, over all banks; None for none. It needs a time column.
-      hours_per_unit: what one unit of the time column is. None: an hour, unless the column spans more than
-        ``MOST_HOURS`` of them; then it is in some other unit, and there is no daily budget.
+      hours_per_unit: what one unit of the time column is. None: what the table says (``Transactions``); if it does
+        not, there is no daily budget.
       transfer_budget: the budget at which the largest bank chooses the threshold that all banks then use.
       missed_fraud: cost of a fraud that passes. None: its amount; without amounts 100 false alarms.
       false_alarm: cost of flagging a genuine transaction. None: a hundredth of the mean amount; without amounts 1.
@@ -72,10 +69,11 @@ def make_rules(policy: Policy, test: Transactions, test_set: score.TestSet) -> R
     check_policy(policy)
     names = [f"at_{budget:g}" for budget in policy.budgets]
     budgets = list(policy.budgets)
-    hours = _hours(test.time, policy.hours_per_unit)
-    if policy.alerts_per_day is not None and hours is not None:
+    unit = test.hours_per_unit if policy.hours_per_unit is None else policy.hours_per_unit
+    if policy.alerts_per_day is not None and test.time is not None and unit is not None:
         names.append("per_day")
-        budgets.append(decisions.daily_budget(hours, alerts_per_day=policy.alerts_per_day))
+        hours = np.asarray(test.time, np.float64) * unit
+        budgets.append(decisions.daily_budget(hours, alerts_per_day=policy.alerts_per_day, resolution=unit))
     amount = None if test.amount is None else np.asarray(test.amount)[test_set.index].astype(np.float32)
     false_alarm, missed_fraud = policy.false_alarm, amount
     if false_alarm is None:
@@ -87,16 +85,6 @@ def make_rules(policy: Policy, test: Transactions, test_set: score.TestSet) -> R
     budgets = np.array(budgets, np.float64)
     per_day = policy.alerts_per_day if "per_day" in names else None
     return Rules(tuple(names), budgets, policy.transfer_budget, missed_fraud, float(false_alarm), amount, per_day)
-
-
-def _hours(time: np.ndarray | None, hours_per_unit: float | None) -> np.ndarray | None:
-    """The time column in hours; None where there is none, or its unit is not known."""
-    if time is None:
-        return None
-    hours = np.asarray(time, np.float64) * (1.0 if hours_per_unit is None else hours_per_unit)
-    if not np.isfinite(hours).all() or (hours_per_unit is None and np.ptp(hours) > MOST_HOURS):
-        return None
-    return hours
 
 
 def decision_table(

@@ -4,7 +4,7 @@ import concurrent.futures
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -332,10 +332,29 @@ def check_options(
         checks.check_count(name, value)
     for name, values in crossed.items():
         checks.check_distinct(name, values)
+    for name, known in (("policy", conditions.POLICIES), ("fault", conditions.FAULTS)):
+        checks.check_choice(name, crossed[name], known)
+    _check_used(algorithms, server_lr, crossed)
     for one in grids.cross_conditions(straggler_work, max_update_norm, **crossed):
         conditions.check_conditions(one)
     checks.check_choice("partition_kind", [partition_kind], grids.PARTITIONS)
     grids.check_banks(partition_kind, grids.Banks(min_positives, bank_sizes, bank_prevalences))
+
+
+def _check_used(algorithms: Sequence[str], server_lr: Sequence[float] | None, crossed: Mapping[str, Sequence]) -> None:
+    """Raises ValueError for an option that no setting would use."""
+    if server_lr is not None and not any("server_lr" in ALGORITHMS[name].tuned for name in algorithms):
+        known = ", ".join(name for name, entry in ALGORITHMS.items() if "server_lr" in entry.tuned)
+        raise ValueError(f"`server_lr` {list(server_lr)} is used by {known} only, none of which is asked for. Add one.")
+    rates, faults = crossed["fault_rate"], crossed["fault"]
+    if any(rate != 0 for rate in rates) and list(faults) == ["none"]:
+        raise ValueError(
+            f"`fault_rate` {list(rates)} needs a `fault`, got none. Choose nan, inf, huge, stale, duplicate."
+        )
+    if any(fault != "none" for fault in faults) and all(rate == 0 for rate in rates):
+        raise ValueError(
+            f"`fault` {list(faults)} needs a `fault_rate` above 0, got {list(rates)}. Pass for example 0.1."
+        )
 
 
 def _check_banks(num_clients: int, num_rounds: int, speeds: Speeds, available: np.ndarray | None) -> None:

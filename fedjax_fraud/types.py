@@ -21,6 +21,7 @@ class Transactions(NamedTuple):
         the same account. Used to count account overlap, never as features.
       rule_alarm: ``[samples]`` bool, the alarm of a known hand-written rule that gives the label away, or None.
       source: what the table was made from, for the record.
+      hours_per_unit: what one unit of ``time`` is in hours, or None where that is not known.
     """
 
     features: np.ndarray
@@ -32,6 +33,7 @@ class Transactions(NamedTuple):
     accounts: Mapping[str, np.ndarray] = {}
     rule_alarm: np.ndarray | None = None
     source: str = "memory"
+    hours_per_unit: float | None = None
 
 
 class Partition(NamedTuple):

@@ -1,5 +1,7 @@
 """`load_table`: any table, and one clear line for every column that cannot be a feature."""
 
+import functools
+
 import chex
 import numpy as np
 import pandas as pd
@@ -191,3 +193,14 @@ def test_real_tables_load_with_their_counts(shared_data):
         drop=("nameOrig", "nameDest", "isFlaggedFraud"),
     )
     assert (np.unique(banks.silo).size, int(banks.labels.sum())) == (5, 444)
+
+
+def test_the_unit_of_a_time_column_is_known_for_dates_and_where_it_is_named():
+    frame = pd.DataFrame(dict(y=[0, 1, 0], x=[1.0, 2, 3], day=[1, 2, 3], at=pd.date_range("2026-01-01", periods=3)))
+    load = functools.partial(load_table, frame, "y")
+    assert load(time="at", drop=["day"]).hours_per_unit == 1 / 3600
+    assert load(time="day", drop=["at"]).hours_per_unit is None
+    assert load(time="day", drop=["at"], hours_per_unit=24).hours_per_unit == 24
+    assert load(drop=["at"]).hours_per_unit is None
+    with pytest.raises(ValueError, match="`hours_per_unit`"):
+        load(time="day", drop=["at"], hours_per_unit=0)

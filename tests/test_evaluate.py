@@ -32,7 +32,12 @@ def table(num_rows, seed):
     features = eighths(rng.normal(size=(num_rows, WIDTH)))
     labels = (rng.random(num_rows) < 1 / (1 + np.exp(1 - features[:, 0]))).astype(np.int32)
     return Transactions(
-        features, labels, ("a", "b"), amount=rng.lognormal(3, 1, num_rows), time=rng.integers(0, 72, num_rows)
+        features,
+        labels,
+        ("a", "b"),
+        amount=rng.lognormal(3, 1, num_rows),
+        time=rng.integers(0, 72, num_rows),
+        hours_per_unit=1.0,
     )
 
 
@@ -200,9 +205,12 @@ def test_test_rows_without_fraud_have_no_recall_and_no_precision():
     assert (lines[lines.client == -1].cost_without_alerts == 0).all()
 
 
-def test_a_time_column_that_is_not_in_hours_gives_no_daily_budget_unless_the_unit_is_named():
+def test_a_time_column_of_unknown_unit_gives_no_daily_budget_unless_the_unit_is_named():
     test_set = score.make_test_set(TEST.features, TEST.labels)
-    seconds = TEST._replace(time=1.7e9 + 3600.0 * TEST.time)
+    days = TEST._replace(time=TEST.time // 24, hours_per_unit=24.0)
+    num_days = np.ptp(days.time) + 1
+    check(evaluate.make_rules(POLICY, days, test_set).budgets[-1], 6 * num_days / NUM_TEST)
+    seconds = TEST._replace(time=1.7e9 + 3600.0 * TEST.time, hours_per_unit=None)
     assert "per_day" not in evaluate.make_rules(POLICY, seconds, test_set).names
     named = evaluate.make_rules(POLICY._replace(hours_per_unit=1 / 3600), seconds, test_set)
     check(named.budgets[-1], 6 * DAYS / NUM_TEST)

@@ -296,3 +296,27 @@ def test_partition_table_counts_banks_without_fraud_and_without_rows():
 def test_diverged_settings_are_named():
     table = tables.diverged_settings(rounds_of({}, dict(algorithm="scaffold", diverged=True, seed=7), num_rounds=2))
     assert table[["setting", "algorithm", "seed"]].to_numpy().tolist() == [[1, "scaffold", 7]]
+
+
+# ---- settings that never trained --------------------------------------------------------------------------------
+
+
+def test_an_idle_setting_is_counted_and_left_out_of_means_pairs_and_targets():
+    """All of its rounds were skipped, so its scores are the untrained model's; one trained round is enough to count."""
+    rounds = rounds_of(
+        dict(seed=0, average_precision=0.4),
+        dict(seed=1, average_precision=0.9, skipped=True),
+        dict(algorithm="scaffold", seed=0, average_precision=0.5),
+        dict(algorithm="scaffold", seed=1, average_precision=0.9, skipped=True),
+        num_rounds=2,
+    )
+    table = tables.summarise(rounds).set_index("algorithm")
+    assert list(table.num_idle) == [1, 1] and list(table.num_used) == [1, 1] and list(table.num_diverged) == [0, 0]
+    assert list(table.average_precision) == [0.4, 0.5]
+    pairs = tables.paired_differences(rounds)
+    assert pairs.num_pairs.item() == 1 and pairs.num_excluded.item() == 1
+    reached = tables.cost_to_target(rounds).set_index("algorithm")
+    assert list(reached.num_reached) == [1, 1]
+    late = rounds_of(dict(average_precision=0.4), num_rounds=3).assign(skipped=[True, True, False])
+    assert tables.summarise(late).num_idle.item() == 0
+    assert tables.cost_to_target(late).rounds_to_target.item() == 3

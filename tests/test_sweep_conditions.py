@@ -172,6 +172,10 @@ def test_server_rates_are_each_method_s_own_or_crossed():
         (dict(step_seconds=-1.0), "step_seconds"),
         (dict(bytes_per_second=0.0), "bytes_per_second"),
         (dict(server_lr=[-1.0]), "server_lr"),
+        (dict(server_lr=[0.1]), "server_lr.*fedavgm"),
+        (dict(policy="never"), "policy"),
+        (dict(fault="nan"), "fault_rate"),
+        (dict(fault_rate=0.2), "needs a `fault`"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(changes, words):

@@ -180,6 +180,7 @@ def _digest(block: Block, features: str) -> Transactions:
         time=block["step"],
         accounts={role: block[name] for role, name in ACCOUNTS.items() if name in block},
         rule_alarm=_rule_alarm(block),
+        hours_per_unit=1.0,
     )
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 
+from fedjax_fraud import checks
 from fedjax_fraud.data import readers
 from fedjax_fraud.types import Transactions
 
@@ -23,6 +24,7 @@ def load_table(
     amount: str | None = None,
     drop: Iterable[str] = (),
     categories: Mapping[str, Sequence] | None = None,
+    hours_per_unit: float | int | None = None,
 ) -> Transactions:
     """Loads a table with a 0/1 label; every column without another role becomes features.
 
@@ -38,12 +40,15 @@ def load_table(
       drop: columns to leave out: names, row numbers, and whatever is known only after the fact.
       categories: column -> the values it may have, which fixes the indicators and their order, so that two files get
         the same features. Works for numeric codes too. Without it, text may have at most 50 values.
+      hours_per_unit: what one unit of ``time`` is in hours, for budgets of alerts per day; known for dates.
     Returns: the transactions in table order; ``accounts`` is empty and ``rule_alarm`` None.
     Raises:
       FileNotFoundError: there is no such file.
       ValueError: a column is missing or cannot be a feature, a value is not allowed (the message names column,
         value and place), or the table has no fraud or nothing but fraud.
     """
+    if hours_per_unit is not None:
+        checks.check_positive("hours_per_unit", hours_per_unit)
     frame, source, where = _read(path_or_frame)
     drop, categories = _names(drop), dict(categories or {})
     roles = {"label": label, "silo": silo, "time": time, "amount": amount}
@@ -64,7 +69,15 @@ def load_table(
         time=None if time is None else _time(frame[time], where),
         silo=None if silo is None else _silo(frame[silo], where),
         source=source,
+        hours_per_unit=_unit(frame, time, hours_per_unit),
     )
+
+
+def _unit(frame: pd.DataFrame, time: str | None, hours_per_unit: float | int | None) -> float | int | None:
+    """The unit of the time column in hours: a date becomes seconds, of any other the user must say it."""
+    if time is not None and hours_per_unit is None and pd.api.types.is_datetime64_any_dtype(frame[time]):
+        return 1 / 3600
+    return hours_per_unit
 
 
 def _read(path_or_frame: str | Path | pd.DataFrame) -> tuple[pd.DataFrame, str, readers.Where]:

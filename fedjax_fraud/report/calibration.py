@@ -63,7 +63,7 @@ def calibration_figure(result: Any, conditions: str = "") -> Figure:
     figure.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=min(4, len(handles)),
+        ncols=2 if len(handles) > 6 else min(3, len(handles)),
         frameon=False,
         fontsize=9,
         handlelength=3.4,

@@ -14,7 +14,11 @@ from .tables import BASELINES, CONDITIONS, best_settings, summarise
 from .wording import algorithm_name, alpha_name, conditions_name, setting_names
 
 _NUMBERS = ("stragglers", "participation", "drop_after", "drop_before", "fault_rate", "deadline")
+_KINDS = ("fault", "policy", "cohort")
 _AXES = {
+    "fault": "kind of fault",
+    "policy": "policy",
+    "cohort": "how the cohort is drawn",
     "stragglers": "share of stragglers in the cohort",
     "participation": "share of the banks asked in a round",
     "drop_after": "probability of a bank to be gone after training",
@@ -38,7 +42,9 @@ def conditions(result: Any) -> Figure:
     federated = summary[~summary["algorithm"].isin(BASELINES)]
     varied = [name for name in CONDITIONS if federated[name].nunique(dropna=False) > 1]
     across = max(
-        (name for name in _NUMBERS if name in varied), key=lambda name: federated[name].nunique(), default=None
+        (name for name in _NUMBERS if name in varied),
+        key=lambda name: federated[name].nunique(),
+        default=next((name for name in _KINDS if name in varied), None),
     )
     others = [name for name in varied if name != across]
     lines = _panel_rows(federated, across, others)
@@ -55,6 +61,10 @@ def conditions(result: Any) -> Figure:
             if math.isfinite(prevalence):
                 axis.axhline(prevalence, color=GREY, linestyle="-.", linewidth=1.2, zorder=1.5)
         row[0].set_ylabel("average precision (PR-AUC)", fontsize=9)
+    if across in _KINDS:
+        kinds = sorted(set(federated[across]))
+        axes[0, 0].set_xticks(range(len(kinds)), kinds)
+        axes[0, 0].set_xlim(-0.5, len(kinds) - 0.5)
     for axis in axes[-1]:
         axis.set_xlabel(_AXES.get(across, "combination of conditions"), fontsize=9)
     axes[0, 0].set_ylim(bottom=0)
@@ -94,7 +104,7 @@ def _draw(axis: Axes, part: pd.DataFrame, across: str | None, styles: dict[str, 
         colour, dashes, marker = styles[algorithm]
         line = part[part["algorithm"] == algorithm]
         line = line.sort_values(across) if across else line
-        x = line[across].to_numpy(float) if across else np.arange(len(line), dtype=float)
+        x = _places(line, across, part)
         spread = (np.ptp(x) or 1.0) * 0.015 * (place - (len(present) - 1) / 2)
         mean, low, high = (line[f"average_precision{end}"].to_numpy(float) for end in ("", "_low", "_high"))
         reach = [np.where(np.isfinite(low), mean - low, 0), np.where(np.isfinite(high), high - mean, 0)]
@@ -105,6 +115,15 @@ def _draw(axis: Axes, part: pd.DataFrame, across: str | None, styles: dict[str, 
             **look,
             label=names.get(algorithm, algorithm_name(algorithm)),
         )
+
+
+def _places(line: pd.DataFrame, across: str | None, part: pd.DataFrame) -> np.ndarray:
+    """Where the rows of a line stand on the horizontal axis."""
+    if across is None:
+        return np.arange(len(line), dtype=float)
+    if across in _KINDS:
+        return line[across].map(sorted(set(part[across])).index).to_numpy(float)
+    return line[across].to_numpy(float)
 
 
 def _alpha_title(alpha: float) -> str:

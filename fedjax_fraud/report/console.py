@@ -136,7 +136,8 @@ def _summary_cells(row: Mapping, difference: str | None) -> Iterator[str]:
     yield _ascii(number(row["log_loss"], 3))
     yield f"{row['mb_total']:.3g}" if row["mb_total"] > 0 else _MISSING
     yield difference or _MISSING
-    yield f"{row['num_diverged']}/{row['num_seeds']}"
+    idle = f", {row['num_idle']} idle" if row["num_idle"] else ""
+    yield f"{row['num_diverged']}/{row['num_seeds']}{idle}"
 
 
 def _interval(row: Mapping, name: str, sign: bool = False) -> str:

@@ -228,14 +228,14 @@ def _question(case: _Case) -> str:
         f"Local work: {_values(rounds['num_epochs'])} epoch(s) a round; client learning rate "
         f"{_values(rounds['client_lr'])}; mu {_values(rounds['mu'])}; "
         f"{_from_config(config, 'batch_size')}.",
-        f"Conditions: {_condition_words(rounds)}.",
+        f"Conditions: {_condition_words(rounds, config)}.",
         f"Model: {_model_words(case.manifest)}.",
         f"Federated settings run: {federated['setting'].nunique():,}, each {rounds['round'].max()} rounds.",
     ]
     return "## What was asked\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
-def _condition_words(rounds: pd.DataFrame) -> str:
+def _condition_words(rounds: pd.DataFrame, config: Mapping) -> str:
     """What could go wrong: every condition that is not the ideal one in some setting, with its values."""
     known = tables.complete(rounds[~rounds["algorithm"].isin(tables.BASELINES)])
     words = []
@@ -243,6 +243,8 @@ def _condition_words(rounds: pd.DataFrame) -> str:
         values = list(dict.fromkeys(known[name]))
         if values != [ideal]:
             words.append(f"{_readable(name)} {', '.join(_shown(value) for value in values)}")
+    if config.get("available"):
+        words.append("banks that can be reached: by a table of rounds and banks")
     return "; ".join(words) or "all banks take part in every round, in time and without faults"
 
 
@@ -294,10 +296,10 @@ def _score_table(case: _Case, group: pd.DataFrame) -> str:
     """The scores at one alpha, baselines and prevalence among them."""
     headers = (
         *("Algorithm", "PR-AUC", "ROC-AUC", "Validation loss", "MB down", "MB up", "MB vs FedAvg", "Drift"),
-        *("Largest client step", "Seeds", "Diverged"),
+        *("Largest client step", "Seeds", "Diverged", "Idle"),
     )
     rows = [_score_row(name, row) for name, row in zip(_names(case, group), group.to_dict("records"), strict=True)]
-    rows.append(["Prevalence", number(case.prevalence), number(0.5), *[DASH] * 8])
+    rows.append(["Prevalence", number(case.prevalence), number(0.5), *[DASH] * 9])
     return markdown_table(headers, rows)
 
 
@@ -310,7 +312,8 @@ def _score_row(name: str, row: Mapping) -> list[str]:
         ratio = f"{row['relative_mb']:.4g}x" if math.isfinite(row["relative_mb"]) else DASH
         traffic = [quantity(row["mb_down"]), quantity(row["mb_up"]), ratio]
         traffic += [quantity(row["drift"]), quantity(row["delta_norm_max"])]
-    return [name, *scores, *traffic, str(row["num_used"]), str(row["num_diverged"])]
+    counts = (str(row[name]) for name in ("num_used", "num_diverged", "num_idle"))
+    return [name, *scores, *traffic, *counts]
 
 
 def _differences(case: _Case) -> str:
@@ -624,6 +627,8 @@ def _meaning(case: _Case) -> str:
         "paired interval in twenty still excludes 0.",
         f"**Diverged** settings (loss not finite at the end, or {far}, or beyond return on the way) are left out of "
         "means and counted beside them: an algorithm with many has a mean over the seeds that were kind to it.",
+        "**Idle** settings, in which every round was skipped because no update came back in time or none was accepted, "
+        "are left out too: their scores would be the untrained model's.",
     )
     return "## What the numbers mean\n\n" + "\n".join(f"- {line}" for line in lines)
 

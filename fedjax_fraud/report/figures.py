@@ -150,7 +150,8 @@ def svg_bytes(figure: Figure) -> bytes:
 def _curves(rounds: pd.DataFrame) -> pd.DataFrame:
     """Mean, interval and megabytes of each federated algorithm, alpha and round; diverged settings left out."""
     kept = in_order(rounds[~rounds["algorithm"].isin(BASELINES)])
-    kept["average_precision"] = kept["average_precision"].where(~kept["diverged"].astype(bool))
+    idle = kept["skipped"].astype(bool).groupby(kept["setting"]).transform("all")
+    kept["average_precision"] = kept["average_precision"].where(~kept["diverged"].astype(bool) & ~idle)
     rows = []
     for key, group in kept.groupby(["alpha", "algorithm", "round"], dropna=False):
         interval = mean_interval(group["average_precision"])

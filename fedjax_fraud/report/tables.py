@@ -2,7 +2,8 @@
 
 The rules, the same in every table:
 
-* A setting that diverged is left out of means, intervals and pairs, and counted in a column beside them.
+* A setting that diverged is left out of means, intervals and pairs, and counted in a column beside them. So is an
+  *idle* one, all of whose rounds were skipped: its scores are the untrained model's.
 * A score that is not finite (a one-class test set has no average precision) is left out and counted, never 0 or 0.5.
 * Intervals are 95 % Student t intervals of the mean over seeds; one seed has a mean and no interval (NaN bounds).
 * NaN is a value of a key: a natural partition has no ``alpha`` and FedAvg no ``mu``, and neither row is dropped.
@@ -114,6 +115,7 @@ def final_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
         seconds=("seconds", lambda seconds: seconds.sum(min_count=1)),
         num_skipped=("skipped", "sum"),
     )
+    totals["idle"] = totals["num_skipped"] == ordered.groupby(_UNIT, dropna=False, as_index=False).size()["size"]
     last = ordered.drop_duplicates(_UNIT, keep="last")
     kept = [name for name in last.columns if name in _UNIT or name not in totals.columns]
     final = spread_conditions(_spread_centralised(last[kept].merge(totals, on=_UNIT)))
@@ -138,12 +140,12 @@ def summarise(rounds: pd.DataFrame) -> pd.DataFrame:
     Args:
       rounds: one row per setting and round.
 
-    Returns: the keys; ``num_rounds``; ``num_seeds``, ``num_diverged`` and ``num_used`` (seeds in the mean of the
-      average precision); each score with ``_low`` and ``_high``; ``mb_down``, ``mb_up``, ``mb_total`` (1e6 bytes, all
-      clients and rounds, mean over all seeds: a diverged run was paid for too); ``relative_mb`` (bytes over those of
-      FedAvg at the same case, seed, rate and epochs; NaN without such a partner); ``drift`` (mean over
-      rounds and seeds) and ``delta_norm_max`` (largest client step of any round and seed that did not diverge);
-      ``seconds``, the simulated time of all rounds, mean over seeds.
+    Returns: the keys; ``num_rounds``; ``num_seeds``, ``num_diverged``, ``num_idle`` and ``num_used`` (seeds in the
+      mean of the average precision); each score with ``_low`` and ``_high``; ``mb_down``, ``mb_up``, ``mb_total`` (1e6
+      bytes, all clients and rounds, mean over all seeds: a diverged run was paid for too); ``relative_mb`` (bytes over
+      those of FedAvg at the same case, seed, rate and epochs; NaN without such a partner); ``drift`` (mean over rounds
+      and seeds) and ``delta_norm_max`` (largest client step of any round and seed that did not diverge); ``seconds``,
+      the simulated time of all rounds, mean over seeds.
     """
     final = final_rounds(rounds).rename(columns={"round": "num_rounds"})
     final["reference_bytes"] = _reference_bytes(final, "fedavg")
@@ -177,7 +179,7 @@ def paired_differences(
     if metric not in SCORES:
         raise ValueError(f"`metric` must be one of {', '.join(SCORES)}, got {metric!r}.")
     final = final_rounds(rounds)
-    pairs = _with_partner(final, reference, match, [metric, "diverged", "setting"])
+    pairs = _with_partner(final, reference, match, [metric, "diverged", "idle", "setting"])
     pairs = pairs[pairs["algorithm"] != reference]
     pairs = pairs.assign(difference=pairs[metric] - pairs[f"{metric}_partner"])
     if (final["algorithm"] == reference).sum() == 0:
@@ -199,7 +201,7 @@ def best_settings(rounds: pd.DataFrame) -> pd.DataFrame:
     Returns: the chosen rows of ``rounds``, in their order.
     """
     final = final_rounds(rounds)
-    usable = ~final["diverged"].astype(bool) & np.isfinite(final["average_precision"])
+    usable = ~final["diverged"].astype(bool) & ~final["idle"] & np.isfinite(final["average_precision"])
     final["worth"] = final["average_precision"].where(usable, 0.0)
     chosen = []
     for _, group in _groups(final, ("algorithm",)):
@@ -408,11 +410,13 @@ def _reference_bytes(final: pd.DataFrame, reference: str) -> pd.Series:
 
 def _summary_row(key: tuple, group: pd.DataFrame) -> dict:
     """One line of ``summarise``."""
-    used = group[~group["diverged"].astype(bool)]
+    diverged = group["diverged"].astype(bool)
+    used = group[~diverged & ~group["idle"]]
     row = dict(zip(SETTING_KEYS, key, strict=True))
     row["num_rounds"] = int(group["num_rounds"].max())
     row["num_seeds"] = len(group)
-    row["num_diverged"] = len(group) - len(used)
+    row["num_diverged"] = int(diverged.sum())
+    row["num_idle"] = int((group["idle"] & ~diverged).sum())
     row["num_used"] = mean_interval(used["average_precision"]).n
     for score in SCORES:
         row |= _with_bounds(score, mean_interval(used[score]))
@@ -439,8 +443,9 @@ def _cost_columns(group: pd.DataFrame) -> dict[str, float]:
 def _pair_row(key: tuple, group: pd.DataFrame, sign: int) -> dict:
     """One line of ``paired_differences``."""
     paired = group["setting_partner"].notna()
-    diverged = group["diverged"].astype(bool) | group["diverged_partner"].eq(True)
-    used = group["difference"][paired & ~diverged & np.isfinite(group["difference"])]
+    lost = group["diverged"].astype(bool) | group["diverged_partner"].eq(True)
+    lost |= group["idle"].astype(bool) | group["idle_partner"].eq(True)
+    used = group["difference"][paired & ~lost & np.isfinite(group["difference"])]
     row = dict(zip(SETTING_KEYS, key, strict=True)) | _with_bounds("difference", mean_interval(used))
     row["num_pairs"] = len(used)
     row["wins"] = int((sign * used > 0).sum())
@@ -451,7 +456,9 @@ def _pair_row(key: tuple, group: pd.DataFrame, sign: int) -> dict:
 
 def _target_row(key: tuple, group: pd.DataFrame) -> dict:
     """One line of ``cost_to_target``."""
-    reached = group[(group["average_precision"] >= group["target"]) & ~group["diverged"].astype(bool)]
+    trained = ~group["skipped"].astype(bool)
+    trained = trained.groupby(group["setting"]).cumsum() > 0  # before that it is the untrained model
+    reached = group[(group["average_precision"] >= group["target"]) & trained & ~group["diverged"].astype(bool)]
     first = reached.drop_duplicates("setting")
     num_seeds = group["setting"].nunique()
     row = dict(zip(SETTING_KEYS, key, strict=True))
