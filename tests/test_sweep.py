@@ -60,6 +60,7 @@ def make_tables(num_rows=400, num_positives=40, seed=3):
         amount=rng.lognormal(size=num_rows),
         time=np.arange(num_rows),
         silo=rng.choice(["north", "east", "west"], num_rows),
+        hours_per_unit=1.0,
     )
     return split(table, by="random", seed=0)
 
