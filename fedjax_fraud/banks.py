@@ -46,7 +46,7 @@ def make_jobs(
       alone: runs of consecutive federations are the banks of one.
       personal: every federation has a model of each bank's own.
     """
-    num_banks = len(next(iter(grid.owners.values())).train.count)
+    num_banks = grid.num_clients
     owners = np.stack([partition.client_of(owners.test)[test_set.index] for owners in grid.owners.values()])
     model_index, owner_index, expanded = [], [], []
     for i, federation in enumerate(federations[:: num_banks if alone else 1]):

@@ -9,7 +9,6 @@ not at all and carries the digest of its arrays, so a damaged one is refused by 
 import hashlib
 import json
 import pathlib
-import shutil
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -111,10 +110,6 @@ class Checkpoint:
             _filled(tree, part, arrays, path) for part, tree in (("state", like.state), ("history", like.history))
         )
         return Progress(int(about["next_round"]), state, history, float(about["run_seconds"]))
-
-    def remove(self) -> None:
-        """Deletes the folder: the run is finished and its results are written."""
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _file(self, name: str) -> pathlib.Path:
         return self.folder / f"{name}.safetensors"

@@ -10,7 +10,7 @@ import pandas as pd
 
 from fedjax_fraud import checks, partition
 from fedjax_fraud.algorithms import ALGORITHMS
-from fedjax_fraud.conditions import IDEAL, Conditions
+from fedjax_fraud.conditions import IDEAL, Conditions, check_conditions
 from fedjax_fraud.types import Partition, Transactions
 
 CONDITION_KEYS = (
@@ -62,6 +62,11 @@ class Grid(NamedTuple):
     centralised: list[Federation]
     local_only: list[Federation]
     owners: dict[tuple[float, int], Owners]
+
+    @property
+    def num_clients(self) -> int:
+        """Banks of a federation."""
+        return len(next(iter(self.owners.values())).train.count)
 
 
 def as_list(value) -> list:
@@ -167,11 +172,14 @@ def cross_conditions(straggler_work: tuple[float, float], max_update_norm: float
 
     Without anybody late the policy makes no difference, and without a fault its rate does not: such combinations are
     one, with 'wait' and with 'none'.
+
+    Raises: ValueError for a value out of range, also where it would make no difference.
     """
     fixed = Conditions(straggler_work=tuple(straggler_work), max_update_norm=max_update_norm)
     found = []
     for values in itertools.product(*crossed.values()):
         one = fixed._replace(**dict(zip(crossed, values, strict=True)))
+        check_conditions(one)
         if one.stragglers == 0 and one.deadline == math.inf:
             one = one._replace(policy="wait")
         if one.fault == "none" or one.fault_rate == 0:

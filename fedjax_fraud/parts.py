@@ -100,7 +100,7 @@ def make_parts(
         )
         return Part(made, group, alone)
 
-    num_clients = len(next(iter(grid.owners.values())).train.count)
+    num_clients = grid.num_clients
     # Banks alone need one client each; in a pool of wider settings the others stand empty, which costs memory but
     # saves a compilation.
     together = averaging in groups and num_clients <= MAX_CLIENTS_TOGETHER

@@ -11,11 +11,12 @@ import jax
 import numpy as np
 import pandas as pd
 
-from fedjax_fraud import banks, cache, checks, conditions, evaluate, frames, models, pool, record, score
+from fedjax_fraud import banks, cache, checks, evaluate, frames, models, pool, record, score
 from fedjax_fraud import devices as hardware
 from fedjax_fraud import grid as grids
 from fedjax_fraud.algorithms import ALGORITHMS, build_with
 from fedjax_fraud.checkpoint import Checkpoint
+from fedjax_fraud.conditions import FAULTS
 from fedjax_fraud.data import describe_split
 from fedjax_fraud.local import Objective
 from fedjax_fraud.logits import lower_logits
@@ -212,7 +213,7 @@ def sweep(
         conditions=grids.cross_conditions(straggler_work, max_update_norm, **crossed),
         banks=grids.Banks(min_positives, bank_sizes, bank_prevalences),
     )
-    num_clients = len(next(iter(grid.owners.values())).train.count)
+    num_clients = grid.num_clients
     _check_banks(num_clients, num_rounds, speeds, available)
     model = models.mlp(train.features.shape[1]) if model is None else model
     vector_model, unravel = models.as_vector(model)
@@ -332,11 +333,8 @@ def check_options(
         checks.check_count(name, value)
     for name, values in crossed.items():
         checks.check_distinct(name, values)
-    for name, known in (("policy", conditions.POLICIES), ("fault", conditions.FAULTS)):
-        checks.check_choice(name, crossed[name], known)
+    grids.cross_conditions(straggler_work, max_update_norm, **crossed)  # for what it refuses
     _check_used(algorithms, server_lr, crossed)
-    for one in grids.cross_conditions(straggler_work, max_update_norm, **crossed):
-        conditions.check_conditions(one)
     checks.check_choice("partition_kind", [partition_kind], grids.PARTITIONS)
     grids.check_banks(partition_kind, grids.Banks(min_positives, bank_sizes, bank_prevalences))
 
@@ -348,9 +346,8 @@ def _check_used(algorithms: Sequence[str], server_lr: Sequence[float] | None, cr
         raise ValueError(f"`server_lr` {list(server_lr)} is used by {known} only, none of which is asked for. Add one.")
     rates, faults = crossed["fault_rate"], crossed["fault"]
     if any(rate != 0 for rate in rates) and list(faults) == ["none"]:
-        raise ValueError(
-            f"`fault_rate` {list(rates)} needs a `fault`, got none. Choose nan, inf, huge, stale, duplicate."
-        )
+        kinds = ", ".join(FAULTS[1:])
+        raise ValueError(f"`fault_rate` {list(rates)} needs a `fault`, got none. Choose {kinds}.")
     if any(fault != "none" for fault in faults) and all(rate == 0 for rate in rates):
         raise ValueError(
             f"`fault` {list(faults)} needs a `fault_rate` above 0, got {list(rates)}. Pass for example 0.1."
@@ -423,7 +420,7 @@ def _compile(parts, grid, model, data, test_set, test_features, num_rounds, mesh
     They are traced here, one after the other, because tracing needs the interpreter's lock and the caller's JAX
     configuration; XLA compiles each in a thread of its own meanwhile.
     """
-    num_clients = len(next(iter(grid.owners.values())).train.count)
+    num_clients = grid.num_clients
     num_models = [sum(len(part.federations) for part in parts)]
     num_models += [len(part.federations) * num_clients for part in parts if part.has_personal]
     num_models += [len(grid.local_only)] if grid.local_only else []
@@ -494,7 +491,7 @@ def _tables(parts, outcomes, alone, bank_jobs, logits, params, grid, model, num_
         number, outcome = first_of[id(part)]
         own = scored(jobs, outcome.personal.reshape(-1, *outcome.personal.shape[2:]), number)
         tables[0] = pd.concat([tables[0][~tables[0].setting.isin(own.setting)], own], ignore_index=True)
-    num_clients = len(next(iter(grid.owners.values())).train.count)
+    num_clients = grid.num_clients
     tables = [pd.concat(parts, ignore_index=True) for parts in (rounds, tables)]
     for table in tables:
         table.insert(4, "num_clients", num_clients)
