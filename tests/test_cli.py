@@ -2,13 +2,16 @@
 
 import json
 import pathlib
+import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from fedjax_fraud import cli, data
+from fedjax_fraud.cli import options, parser, processes, rows
 
 HEADER = (
     "step,type,amount,nameOrig,oldbalanceOrg,newbalanceOrig,nameDest,oldbalanceDest,newbalanceDest,"
@@ -41,7 +44,7 @@ def write(tmp_path):
 @pytest.fixture(autouse=True)
 def _one_device(monkeypatch):
     """The number of devices is set once for a process, before its first computation."""
-    monkeypatch.setattr(cli, "_set_up_jax", lambda keep_programs: None)
+    monkeypatch.setattr(processes, "set_up_jax", lambda keep_programs: None)
 
 
 @pytest.fixture
@@ -288,8 +291,8 @@ def test_a_configuration_file_that_is_not_text_is_named(refused, tmp_path):
     check_words(line, ["--config", "binary.toml", "not TOML", "Mend"])
 
 
-class AskedError(Exception):
-    """Carries what the command line asked of `sweep`."""
+class AskedError(BaseException):
+    """Carries what the command line asked of `sweep`, past the place where errors become lines."""
 
 
 @pytest.fixture
@@ -378,7 +381,7 @@ def folder(tmp_path_factory):
     """The folder that a small sweep writes."""
     path = tmp_path_factory.mktemp("cli") / "nested" / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "_set_up_jax", lambda keep_programs: None)
+        patch.setattr(processes, "set_up_jax", lambda keep_programs: None)
         assert cli.main(["sweep", *FLAGS.split(), "--quiet", "--out", str(path)]) == 0
     return path
 
@@ -467,7 +470,7 @@ def test_an_interrupted_run_says_so(monkeypatch, capsys, tmp_path):
     def interrupt(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_load", interrupt)
+    monkeypatch.setattr(rows, "load", interrupt)
     assert cli.main(arguments_of("sweep", tmp_path)) == 130
     assert capsys.readouterr().err == "fedjax-fraud: interrupted\n"
 
@@ -479,3 +482,111 @@ def test_a_wrong_option_is_refused_before_the_data_are_read(refused, tmp_path, o
     out = tmp_path / "out"
     line = refused("sweep", "--data", tmp_path / "nowhere.csv", *option.split(), "--out", out)
     assert "nowhere" not in line and option.split()[1] in line
+
+
+# ---- for people, for scripts, for the one who looks for a fault -------------------------------------------------
+
+
+@pytest.fixture
+def stopped(capsys, monkeypatch):
+    """What a command prints that ends at once, such as ``--help``."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(list(arguments))
+        assert stop.value.code == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize("command", ["sweep", "partition"])
+def test_help_fits_a_screen_and_help_all_holds_every_option(stopped, command):
+    short, full = stopped(command, "--help"), stopped(command, "--help-all")
+    assert len(short.splitlines()) <= 60 and "examples:" in short and "--help-all" in short
+    of_command = parser.Parser(prog="all")
+    options.add_data(of_command)
+    options.add_banks(of_command)
+    options.add_output(of_command)
+    for action in of_command._actions:
+        assert action.option_strings[0] in full
+    assert len(full.splitlines()) > len(short.splitlines())
+    assert "\x1b[" not in short + full  # colour belongs on terminals
+
+
+def test_the_main_help_documents_every_exit_status(stopped):
+    text = stopped("--help")
+    assert all(f"  {status}  " in text for status in (0, 1, 2, 130))
+    assert all(f"    {command} " in text for command in ("sweep", "partition", "generate", "report"))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_a_completion_script_knows_commands_and_options(stopped, shell, tmp_path):
+    script = stopped("--print-completion", shell)
+    assert "sweep" in script and "alphas" in script
+    if shell == "bash":
+        (tmp_path / "completion").write_text(script)
+        subprocess.run(["bash", "-n", str(tmp_path / "completion")], check=True)
+
+
+def test_json_is_all_that_a_script_gets(capsys, tmp_path):
+    arguments = [*FLAGS.split(), "--quiet", "--json", "--out", str(tmp_path / "out")]
+    assert cli.main(["sweep", *arguments]) == 0
+    said = capsys.readouterr()
+    answer = json.loads(said.out, parse_constant=pytest.fail)
+    assert said.err == ""
+    assert set(answer["files"]) == {path.name for path in pathlib.Path(answer["folder"]).iterdir()}
+    table = pd.read_csv(tmp_path / "out" / "summary.csv")
+    of_json = {(row["algorithm"], row["alpha"]): row["average_precision"] for row in answer["summary"]}
+    of_table = {(row.algorithm, row.alpha): row.average_precision for row in table.itertuples()}
+    assert of_json.keys() == of_table.keys()
+    for key, value in of_table.items():
+        np.testing.assert_allclose(of_json[key], value, rtol=1e-6)
+
+
+@pytest.mark.parametrize("command", ["generate", "partition"])
+def test_other_commands_print_json_too(capsys, tmp_path, command):
+    out = tmp_path / ("rows.csv" if command == "generate" else "out")
+    assert cli.main([command, "--rows", "3000", "--json", "--out", str(out)]) == 0
+    answer = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    if command == "generate":
+        assert answer == {"file": str(out), "num_rows": 3000}
+    else:
+        assert len(answer["banks"]) == 9  # three banks at each of three alphas
+
+
+@pytest.mark.parametrize(
+    "error, status, words",
+    [
+        (ValueError("`num_rounds` is 0.\nPass 1."), 2, "error: `num_rounds` (--rounds) is 0. Pass 1."),
+        (FileNotFoundError("no such thing"), 2, "error: no such thing"),
+        (RuntimeError("out of memory"), 1, "unexpected error: RuntimeError: out of memory (--debug shows where"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+@pytest.mark.parametrize("debug", [False, True])
+def test_an_error_has_its_exit_status_one_line_and_a_traceback_only_on_request(
+    monkeypatch, capsys, tmp_path, error, status, words, debug
+):
+    def fail(args):
+        raise error
+
+    monkeypatch.setattr(rows, "load", fail)
+    assert cli.main(arguments_of("sweep", tmp_path, *["--debug"] * debug)) == status
+    said = capsys.readouterr().err
+    assert said.splitlines()[-1].startswith(f"fedjax-fraud: {words}")
+    assert ("Traceback" in said) == debug and (debug or said.count("\n") == 1)
+
+
+def test_a_warning_is_one_line_without_the_place_in_our_code(monkeypatch, capsys, tmp_path):
+    def warn(args):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("0 positives in test:\nraise `test_fraction`.", UserWarning, stacklevel=1)
+        raise ValueError("enough")
+
+    monkeypatch.setattr(rows, "load", warn)
+    assert cli.main(arguments_of("sweep", tmp_path)) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "fedjax-fraud: warning: 0 positives in test: raise `test_fraction` (--test-fraction)."

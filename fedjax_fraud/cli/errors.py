@@ -1,0 +1,86 @@
+"""What a failed command says, and its exit status."""
+
+import contextlib
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator
+
+from fedjax_fraud.cli.parser import PROGRAM, USAGE_ERROR
+
+DONE, UNEXPECTED, INTERRUPTED = 0, 1, 130
+OPTION_OF = {
+    "`num_clients`": "--clients",
+    "`num_rounds`": "--rounds",
+    "`num_epochs`": "--epochs",
+    "`num_rows`": "--rows",
+    "`batch_size`": "--batch-size",
+    "`client_lr`": "--client-lr",
+    "`server_lr`": "--server-lr",
+    "`client_optimizer`": "--client-optimizer",
+    "`straggler_work`": "--straggler-work",
+    "`drop_before`": "--drop-before",
+    "`drop_after`": "--drop-after",
+    "`fault_rate`": "--fault-rate",
+    "`max_update_norm`": "--max-update-norm",
+    "`hours_per_unit`": "--hours-per-unit",
+    "`available`": "--availability",
+    "`step_seconds`": "--step-seconds",
+    "`bytes_per_second`": "--bytes-per-second",
+    "`latency_seconds`": "--latency-seconds",
+    "`partition_kind`": "--partition",
+    "`partition_feature`": "--partition-feature",
+    "`test_fraction`": "--test-fraction",
+    "`load_table`": "--label COLUMN",
+    "`silo=...`": "--silo COLUMN",
+    "`bank_sizes`": "--bank-sizes",
+    "`bank_prevalences`": "--bank-prevalences",
+    "`sizes`": "--bank-sizes",
+    "`prevalences`": "--bank-prevalences",
+    "`min_positives`": "--min-positives",
+    "`alerts_per_day`": "--alerts-per-day",
+    "`false_alarm`": "--false-alarm-cost",
+    "`drop`": "--drop",
+    "`coordinator`": "--coordinator HOST:PORT",
+    "by='time'": "--split time",
+}
+
+
+def report(error: BaseException, debug: bool) -> int:
+    """Prints one line about ``error`` on standard error, after its traceback if asked; returns the exit status."""
+    if debug:
+        traceback.print_exception(error)
+    print(line(error), file=sys.stderr)
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    return USAGE_ERROR if isinstance(error, ValueError | OSError) else UNEXPECTED
+
+
+def line(error: BaseException) -> str:
+    """The one line about an error."""
+    if isinstance(error, KeyboardInterrupt):
+        return f"{PROGRAM}: interrupted"
+    words = in_options(str(error))
+    if isinstance(error, ValueError | OSError):
+        return f"{PROGRAM}: error: {words or type(error).__name__}"
+    return f"{PROGRAM}: unexpected error: {type(error).__name__}: {words} (--debug shows where; please report it)"
+
+
+def in_options(message: str) -> str:
+    """A message of the library on one line, with the option beside each argument that has another name here."""
+    message = " ".join(message.split())
+    for argument, option in OPTION_OF.items():
+        message = message.replace(argument, f"{argument} ({option})", 1)
+    return message
+
+
+@contextlib.contextmanager
+def warnings_in_one_line() -> Iterator[None]:
+    """Warnings without the place in our code where they arose."""
+
+    def show(message, category, filename, lineno, file=None, line=None):
+        print(f"{PROGRAM}: warning: {in_options(str(message))}", file=sys.stderr, flush=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield

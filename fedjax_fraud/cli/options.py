@@ -1,0 +1,176 @@
+"""The options that commands share, in groups. What a value may be is checked where it is used, in the library."""
+
+import argparse
+
+from fedjax_fraud import conditions
+from fedjax_fraud.cli.parser import Parser, integer, number
+
+
+def add_data(parser: Parser) -> None:
+    """Which rows, and how they are split."""
+    group = parser.add_argument_group("data")
+    group.add_argument("--data", metavar="FILE", help="transactions; without it, the built-in generator")
+    group.add_argument("--rows", type=integer, default=80_000, metavar="N", help="rows of the built-in generator")
+    group.add_argument("--data-seed", type=integer, default=0, metavar="S", help="seed of the generator and the split")
+    group.add_argument(
+        "--features", default="known_before", metavar="SET", help="PaySim features: known_before, or all (they leak)"
+    )
+    group.add_argument("--label", metavar="COLUMN", help="label column of a table that is not in PaySim's format")
+    group.add_argument("--silo", metavar="COLUMN", help="its column with the bank of each row")
+    group.add_argument("--time", metavar="COLUMN", help="its time column")
+    group.add_argument(
+        "--hours-per-unit", type=number, metavar="X", help="of that column: 24 for days; known for dates and PaySim"
+    )
+    group.add_argument("--amount", metavar="COLUMN", help="its column with the money at stake; remains a feature")
+    group.add_argument("--drop", nargs="*", default=[], metavar="COLUMN", help="its columns to leave out")
+    group.add_argument("--split", metavar="HOW", help="time or random; time where there is a time column")
+    group.add_argument("--test-fraction", type=number, default=0.2, metavar="X", help="share of the rows to test on")
+
+
+def add_banks(parser: Parser) -> None:
+    """How the rows are dealt to banks."""
+    group = parser.add_argument_group("banks")
+    group.add_argument("--alphas", type=number, nargs="+", default=[0.1, 0.5, 1.0], metavar="X", help="Dirichlet skew")
+    group.add_argument("--clients", type=integer, default=3, metavar="K", help="number of banks")
+    group.add_argument(
+        "--partition",
+        default="labels",
+        metavar="KIND",
+        help="labels, feature, quantity, iid, natural (--silo) or controlled (--bank-sizes, --bank-prevalences)",
+    )
+    group.add_argument("--partition-feature", default="amount", metavar="NAME", help="for feature: amount, hour, type")
+    group.add_argument("--min-positives", type=integer, default=0, metavar="N", help="for labels: frauds of each bank")
+    group.add_argument("--bank-sizes", type=number, nargs="+", metavar="X", help="for controlled: shares of the rows")
+    group.add_argument(
+        "--bank-prevalences", type=number, nargs="+", metavar="X", help="for controlled: fraud rates, in these ratios"
+    )
+
+
+def add_training(parser: Parser) -> None:
+    """What is compared and how it is trained."""
+    group = parser.add_argument_group("training", "Several values are crossed.")
+    group.add_argument(
+        "--algorithms", nargs="+", default=["fedavg", "fedprox", "scaffold"], metavar="NAME", help="what to compare"
+    )
+    group.add_argument("--seeds", type=integer, default=10, metavar="N", help="runs of every federation")
+    group.add_argument("--rounds", type=integer, default=10, metavar="N", help="communication rounds")
+    group.add_argument("--epochs", type=integer, nargs="+", default=[1], metavar="N", help="local epochs a round")
+    group.add_argument("--batch-size", type=integer, default=64, metavar="N", help="rows of a local batch")
+    group.add_argument("--client-lr", type=number, nargs="+", default=[0.1], metavar="X", help="local learning rate")
+    group.add_argument(
+        "--mu", type=number, nargs="+", default=[0.01], metavar="X", help="pull of FedProx, FedDyn, Ditto"
+    )
+    group.add_argument(
+        "--server-lr", type=number, nargs="+", metavar="X", help="of FedAvgM, FedAdagrad, FedAdam, FedYogi"
+    )
+    group.add_argument("--client-optimizer", default="sgd", metavar="NAME", help="sgd, momentum or adam")
+    group.add_argument(
+        "--hidden", type=integer, nargs="*", default=[64, 32], metavar="N", help="widths; no number: logistic"
+    )
+    group.add_argument(
+        "--baselines", action=argparse.BooleanOptionalAction, default=True, help="banks alone, and all rows pooled"
+    )
+
+
+def add_conditions(parser: Parser) -> None:
+    """What goes wrong in a federation."""
+    group = parser.add_argument_group("conditions", "What goes wrong. Several values are crossed.")
+    ideal = conditions.IDEAL
+
+    def add(option: str, default, metavar: str, text: str, kind=number, nargs="+"):
+        group.add_argument(option, type=kind, nargs=nargs, default=default, metavar=metavar, help=text)
+
+    add("--participation", [ideal.participation], "X", "share of the banks that are asked in a round")
+    add("--cohort", [ideal.cohort], "HOW", "uniform, by_size, or independent coins", str)
+    add("--stragglers", [ideal.stragglers], "X", "share of the cohort that is slow")
+    add(
+        "--straggler-work", list(ideal.straggler_work), "X", "least and largest share of its work it gets done", nargs=2
+    )
+    add("--policy", [ideal.policy], "HOW", "who is late: wait, partial (take what there is), drop", str)
+    add("--deadline", [ideal.deadline], "S", "seconds of a round; inf: each bank's own nominal time")
+    add("--drop-before", [ideal.drop_before], "P", "probability of a bank to be gone before it starts")
+    add("--drop-after", [ideal.drop_after], "P", "probability to be gone after training")
+    add("--fault", [ideal.fault], "KIND", "nan, inf, huge, stale, duplicate or none", str)
+    add("--fault-rate", [ideal.fault_rate], "P", "probability of an update to be faulty")
+    add("--max-update-norm", None, "X", "reject larger updates; default 10000 with faults, else none", nargs=None)
+    group.add_argument("--availability", metavar="FILE", help="CSV of 0 and 1: a line for each round, a column a bank")
+
+
+def add_clock(parser: Parser) -> None:
+    """How fast the banks and their lines are."""
+    group = parser.add_argument_group("simulated clock", "One value, or one for each bank.")
+    group.add_argument("--step-seconds", type=number, nargs="+", default=[0.001], metavar="S", help="of a local step")
+    group.add_argument(
+        "--bytes-per-second", type=number, nargs="+", default=[12.5e6], metavar="X", help="of a bank's line, each way"
+    )
+    group.add_argument(
+        "--latency-seconds", type=number, nargs="+", default=[0.05], metavar="S", help="of a round, beside these"
+    )
+    group.add_argument(
+        "--diagnostics",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="measure gradient dissimilarity and inexactness too",
+    )
+
+
+def add_decisions(parser: Parser) -> None:
+    """What alerts are worth."""
+    group = parser.add_argument_group("decisions")
+    group.add_argument(
+        "--alerts-per-day", type=number, default=10.0, metavar="X", help="a budget; needs times of a known unit"
+    )
+    group.add_argument(
+        "--false-alarm-cost",
+        type=number,
+        metavar="X",
+        help="in the currency of the amounts; default mean amount / 100",
+    )
+
+
+def add_processes(parser: Parser) -> None:
+    """One sweep over several processes."""
+    group = parser.add_argument_group("several processes", "One command on each of them; see docs/distributed.md.")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 waits for the others")
+    group.add_argument("--num-processes", type=integer, metavar="N", help="how many there are")
+    group.add_argument("--process-id", type=integer, metavar="I", help="which this is, from 0; 0 writes the report")
+    group.add_argument(
+        "--distributed",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="instead of these: what SLURM, Open MPI or the cloud tells JAX",
+    )
+
+
+def add_long_runs(parser: Parser) -> None:
+    """What becomes of a run that was stopped."""
+    group = parser.add_argument_group("long runs")
+    group.add_argument(
+        "--checkpoint", action=argparse.BooleanOptionalAction, default=True, help="keep unfinished runs for --resume"
+    )
+    group.add_argument(
+        "--resume", action=argparse.BooleanOptionalAction, default=False, help="go on with the unfinished run in --out"
+    )
+
+
+def add_output(parser: Parser) -> None:
+    """Where results go and what is printed."""
+    group = parser.add_argument_group("output")
+    group.add_argument("--out", metavar="DIR", help="new or empty folder; default runs/ and the time")
+    group.add_argument("--config", metavar="FILE", help="a TOML file with these options; the command line wins")
+    group.add_argument(
+        "--cache", action=argparse.BooleanOptionalAction, default=True, help="keep compiled programs and parsed PaySim"
+    )
+    add_printing(parser, group)
+
+
+def add_printing(parser: Parser, group=None) -> None:
+    """What a command says: for people, for scripts, for the one who looks for a fault."""
+    group = group or parser.add_argument_group("output")
+    group.add_argument("--quiet", action=argparse.BooleanOptionalAction, default=False, help="no progress")
+    group.add_argument(
+        "--json", action=argparse.BooleanOptionalAction, default=False, help="print strict JSON, and no table"
+    )
+    group.add_argument(
+        "--debug", action=argparse.BooleanOptionalAction, default=False, help="show where an error was raised"
+    )

@@ -1,0 +1,183 @@
+"""``fedjax-fraud sweep``: algorithms x skew x seeds, the table, the report."""
+
+import argparse
+import pathlib
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+
+from fedjax_fraud.cli import folders, options, processes, rows
+from fedjax_fraud.cli.parser import PROGRAM, Parser
+from fedjax_fraud.cli.printing import print_json
+from fedjax_fraud.cli.progress import progress
+
+BASIC = (
+    *("data", "label", "silo", "time", "drop", "alphas", "clients", "partition"),
+    *("algorithms", "seeds", "rounds", "epochs", "client_lr", "mu", "stragglers", "policy"),
+    *("out", "config", "resume", "quiet", "json"),
+)
+EXAMPLES = """examples:
+  fedjax-fraud sweep --out results
+  fedjax-fraud sweep --data claims.csv --label is_fraud --silo bank --partition natural
+  fedjax-fraud sweep --algorithms fedavg scaffold --client-lr 0.03 0.1 --seeds 20
+  fedjax-fraud sweep --stragglers 0 0.5 0.9 --policy wait partial drop
+"""
+
+
+def add(commands) -> None:
+    """Adds the command."""
+    parser: Parser = commands.add_parser(
+        "sweep",
+        help="run algorithms x skew x seeds, print the table, write the report",
+        description="Runs algorithms x skew x seeds as one compiled program; prints the table and writes the report.",
+        usage=f"{PROGRAM} sweep [options]",
+        epilog=EXAMPLES,
+        basic=BASIC,
+    )
+    options.add_data(parser)
+    options.add_banks(parser)
+    options.add_training(parser)
+    options.add_conditions(parser)
+    options.add_clock(parser)
+    options.add_decisions(parser)
+    options.add_processes(parser)
+    options.add_long_runs(parser)
+    options.add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Runs the sweep and writes its folder."""
+    began = time.perf_counter()
+    processes.check(args)
+    processes.set_up_jax(args.cache)
+    with processes.joined(args) as is_first:
+        out = _folder(args) if is_first else None
+        may_keep = is_first and args.checkpoint and not processes.is_distributed(args)
+        kept = out / folders.CHECKPOINT if may_keep else None
+        try:
+            result = _run(args, is_first, kept)
+        except (ValueError, OSError):
+            folders.remove_if_empty(out)
+            raise
+        except KeyboardInterrupt:
+            if kept is not None and kept.is_dir():
+                again = shlex.join([PROGRAM, *args.asked, *([] if args.out else ["--out", str(out)])])
+                print(f"{PROGRAM}: to go on: {again}{'' if args.resume else ' --resume'}", file=sys.stderr)
+            raise
+        result.manifest["timings"]["wall_seconds"] = time.perf_counter() - began
+        if is_first:
+            _write(result, out, began, args.json)
+        if kept is not None:
+            shutil.rmtree(kept)
+
+
+def _folder(args: argparse.Namespace) -> pathlib.Path:
+    return folders.unfinished(args.out) if args.resume else folders.new(args.out)
+
+
+def chosen(args: argparse.Namespace) -> dict:
+    """The arguments of the library's ``check_options``, which are also ``sweep``'s."""
+    from fedjax_fraud.grid import CONDITION_KEYS
+
+    return dict(
+        algorithms=args.algorithms,
+        alphas=args.alphas,
+        num_clients=args.clients,
+        num_rounds=args.rounds,
+        num_epochs=args.epochs,
+        batch_size=args.batch_size,
+        client_lr=args.client_lr,
+        mu=args.mu,
+        server_lr=args.server_lr,
+        client_optimizer=args.client_optimizer,
+        **{name: getattr(args, name) for name in CONDITION_KEYS},
+        straggler_work=tuple(args.straggler_work),
+        max_update_norm=args.max_update_norm,
+        partition_kind=args.partition,
+        min_positives=args.min_positives,
+        bank_sizes=args.bank_sizes,
+        bank_prevalences=args.bank_prevalences,
+    )
+
+
+def _run(args: argparse.Namespace, is_first: bool, kept: pathlib.Path | None):
+    """The library's sweep with these options; shows how far it is."""
+    from fedjax_fraud import checks, evaluate, models, parts
+    from fedjax_fraud.sweep import check_options, sweep
+
+    checks.check_count("seeds", args.seeds)
+    check_options(**chosen(args), seeds=list(range(args.seeds)))
+    clock = {name: _one_or_each(getattr(args, name)) for name in parts.Speeds._fields}
+    available = _read_availability(args.availability)
+    alerts = evaluate.Policy(alerts_per_day=args.alerts_per_day, false_alarm=args.false_alarm_cost)
+    evaluate.check_policy(alerts)
+    if processes.is_distributed(args):
+        processes.check_same_options(args)
+    train, test = rows.load(args)
+    if processes.is_distributed(args):
+        processes.check_same_rows(train, test)
+    width = train.features.shape[1]
+    with progress(args.quiet or not is_first) as update:
+        result = sweep(
+            train,
+            test,
+            **chosen(args),
+            **clock,
+            seeds=args.seeds,
+            available=available,
+            diagnostics=args.diagnostics,
+            checkpoint=kept,
+            resume=args.resume and kept is not None,
+            model=models.mlp(width, tuple(args.hidden)) if args.hidden else models.logistic_regression(width),
+            partition_feature=args.partition_feature,
+            baselines=args.baselines,
+            alerts=alerts,
+            progress=update,
+        )
+    shown = ["features", "label", "silo", "time", "hours_per_unit", "amount", "drop"]
+    shown += ["split", "test_fraction", "data_seed", "hidden"]
+    result.manifest["config"] |= {name: getattr(args, name) for name in shown}
+    return result
+
+
+def _one_or_each(values: Sequence[float]):
+    """One value for all banks, or the list with one for each."""
+    return values[0] if len(values) == 1 else values
+
+
+def _read_availability(path: str | None):
+    """The table of rounds and banks, or None."""
+    if path is None:
+        return None
+    import numpy as np
+
+    if not pathlib.Path(path).is_file():
+        raise FileNotFoundError(f"`--availability` must name a file, got {path!r}. Check the name and the folder.")
+    try:
+        return np.loadtxt(path, delimiter=",", ndmin=2)
+    except ValueError as error:
+        raise ValueError(f"`--availability` {path} is not a table of numbers: {error}. Write 0 and 1 only.") from None
+
+
+def _write(result, out: pathlib.Path, began: float, as_json: bool) -> None:
+    """The folder, and what is printed."""
+    from fedjax_fraud import report
+    from fedjax_fraud.report import tables
+
+    written = report.write(result, out)
+    if as_json:
+        summary = tables.summarise(result.rounds).to_dict("records")
+        print_json(dict(folder=str(out), files=[path.name for path in written], summary=summary))
+        return
+    report.print_summary(result)
+    picture = next(path for path in reversed(written) if path.name.startswith(("conditions", "convergence")))
+    timings, work = result.manifest["timings"], result.manifest["work"]
+    print(
+        f"{work['num_federations']} federations (and baselines) in {time.perf_counter() - began:.1f} s: compile "
+        f"{timings['compile_seconds']:.1f} s, run {timings['run_seconds']:.1f} s, "
+        f"{work['rows_per_second'] / 1e6:.2f} million rows trained a second.\n"
+        f"Report: {out / 'dossier.md'}, picture: {picture}"
+    )
