@@ -53,9 +53,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, formatter_class=_Help, **kwargs)
         self.basic = basic
         if basic:
-            self.add_argument(
-                "--help-all", action=_HelpAll, default=argparse.SUPPRESS, help="show every option: conditions, clock, decisions, ..."
-            )
+            text = "show every option: conditions, clock, decisions, ..."
+            self.add_argument("--help-all", action=_HelpAll, default=argparse.SUPPRESS, help=text)
 
     def error(self, message):
         self.exit(USAGE_ERROR, f"{PROGRAM}: error: {message} (see {self.prog} --help)\n")
