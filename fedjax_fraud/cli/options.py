@@ -27,10 +27,14 @@ def add_data(parser: Parser) -> None:
     group.add_argument("--test-fraction", type=number, default=0.2, metavar="X", help="share of the rows to test on")
 
 
-def add_banks(parser: Parser) -> None:
-    """How the rows are dealt to banks."""
+def add_banks(parser: Parser, one: bool = False) -> None:
+    """How the rows are dealt to banks; ``one``: with a single alpha."""
     group = parser.add_argument_group("banks")
-    group.add_argument("--alphas", type=number, nargs="+", default=[0.1, 0.5, 1.0], metavar="X", help="Dirichlet skew")
+    if one:
+        group.add_argument("--alpha", type=number, default=0.5, metavar="X", help="Dirichlet skew")
+    else:
+        several = dict(type=number, nargs="+", metavar="X")
+        group.add_argument("--alphas", default=[0.1, 0.5, 1.0], **several, help="Dirichlet skew")
     group.add_argument("--clients", type=integer, default=3, metavar="K", help="number of banks")
     group.add_argument(
         "--partition",
@@ -69,6 +73,23 @@ def add_training(parser: Parser) -> None:
     )
     group.add_argument(
         "--baselines", action=argparse.BooleanOptionalAction, default=True, help="banks alone, and all rows pooled"
+    )
+
+
+def add_setting(parser: Parser) -> None:
+    """One setting: what ``add_training`` takes several values of."""
+    group = parser.add_argument_group("training")
+    group.add_argument("--algorithm", default="fedavg", metavar="NAME", help="how the banks train")
+    group.add_argument("--seed", type=integer, default=0, metavar="S", help="of the banks, the start and the batches")
+    group.add_argument("--rounds", type=integer, default=10, metavar="N", help="communication rounds")
+    group.add_argument("--epochs", type=integer, default=1, metavar="N", help="local epochs a round")
+    group.add_argument("--batch-size", type=integer, default=64, metavar="N", help="rows of a local batch")
+    group.add_argument("--client-lr", type=number, default=0.1, metavar="X", help="local learning rate")
+    group.add_argument("--mu", type=number, default=0.01, metavar="X", help="pull of FedProx, FedDyn, Ditto")
+    group.add_argument("--server-lr", type=number, metavar="X", help="of FedAvgM, FedAdagrad, FedAdam, FedYogi")
+    group.add_argument("--client-optimizer", default="sgd", metavar="NAME", help="sgd, momentum or adam")
+    group.add_argument(
+        "--hidden", type=integer, nargs="*", default=[64, 32], metavar="N", help="widths; no number: logistic"
     )
 
 

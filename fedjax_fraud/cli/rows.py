@@ -25,3 +25,10 @@ def load(args: argparse.Namespace):
     how = args.split or ("random" if table.time is None else "time")
     args.split = how
     return data.split(table, by=how, test_fraction=args.test_fraction, seed=args.data_seed)
+
+
+def record(config: dict, args: argparse.Namespace) -> None:
+    """Adds to ``config`` what the library does not know: the data options, and the model's widths."""
+    names = ("features", "label", "silo", "time", "hours_per_unit", "amount", "drop")
+    names += ("split", "test_fraction", "data_seed", "hidden")
+    config |= {name: getattr(args, name) for name in names}

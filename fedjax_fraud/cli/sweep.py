@@ -137,9 +137,7 @@ def _run(args: argparse.Namespace, is_first: bool, kept: pathlib.Path | None):
             alerts=alerts,
             progress=update,
         )
-    shown = ["features", "label", "silo", "time", "hours_per_unit", "amount", "drop"]
-    shown += ["split", "test_fraction", "data_seed", "hidden"]
-    result.manifest["config"] |= {name: getattr(args, name) for name in shown}
+    rows.record(result.manifest["config"], args)
     return result
 
 
