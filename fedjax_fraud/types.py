@@ -22,6 +22,10 @@ class Transactions(NamedTuple):
       rule_alarm: ``[samples]`` bool, the alarm of a known hand-written rule that gives the label away, or None.
       source: what the table was made from, for the record.
       hours_per_unit: what one unit of ``time`` is in hours, or None where that is not known.
+      encoding: what was made of each column, a ``data.encoding.Encoding``, or None.
+      preprocessing: what ``split`` fitted on the training rows, a ``data.Preprocessing``; None before.
+      beginnings: account column -> ``[samples]`` the first characters of each name: looked at for leaks, never features.
+      findings: what ``split`` found, as plain values for the record: gaps filled, unseen categories, suspected leaks.
     """
 
     features: np.ndarray
@@ -34,6 +38,10 @@ class Transactions(NamedTuple):
     rule_alarm: np.ndarray | None = None
     source: str = "memory"
     hours_per_unit: float | None = None
+    encoding: Any = None
+    preprocessing: Any = None
+    beginnings: Mapping[str, np.ndarray] = {}
+    findings: Mapping[str, Any] = {}
 
 
 class Partition(NamedTuple):

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedjax_fraud.data.accounts import account_codes
+from fedjax_fraud.data.accounts import account_codes, silo_crossings
 
 
 def fnv1a(name: str) -> int:
@@ -31,3 +31,18 @@ def test_a_slice_of_names_has_the_codes_of_its_rows():
 def test_a_million_neighbouring_names_have_different_codes():
     names = pa.array(np.arange(1_000_000)).cast(pa.string())
     assert np.unique(account_codes(names)).size == 1_000_000
+
+
+def test_accounts_of_two_banks_are_counted_per_role_and_for_any_role():
+    accounts = {"origin": np.array([1, 1, 2, 7, 7]), "receiver": np.array([5, 6, 5, 5, 2])}
+    found = silo_crossings(accounts, np.array(["A", "B", "A", "A", "A"]))
+    assert found["origin"] == {"num_accounts_in_two_silos": 1, "share_of_rows": 0.4}
+    assert found["receiver"] == {"num_accounts_in_two_silos": 0, "share_of_rows": 0.0}
+    assert found["any"] == {"num_accounts_in_two_silos": 1, "share_of_rows": 0.4}
+    crossed = silo_crossings(accounts, np.array(["A", "A", "A", "A", "B"]))["any"]
+    assert crossed == {"num_accounts_in_two_silos": 2, "share_of_rows": 0.6}
+
+
+def test_without_banks_or_accounts_nothing_is_counted():
+    assert silo_crossings({}, np.array([1, 2])) == {}
+    assert silo_crossings({"origin": np.array([1, 2])}, None) == {}

@@ -205,7 +205,7 @@ BAD_SPLITS = {
     "NaN time": (lambda: split(table([0, 1], time=[3, np.nan])), r"NaN in `time`"),
     "fraud in test only": (lambda: split(table([0, 0, 1], time=[1, 2, 3])), r"no fraud in the 2 training rows"),
     "nothing for test": (lambda: split(table([0, 1]), "random"), r"`test_fraction` leaves no row of 2 for test"),
-    "NaN feature": (lambda: split(table([0, 1], features=[[1.0, np.nan], [1.0, 2.0]]), "random"), r"feature `x1`"),
+    "infinite": (lambda: split(table([0, 1], features=[[1.0, np.inf], [1.0, 2.0]]), "random"), r"feature `x1`"),
 }
 
 

@@ -124,8 +124,7 @@ BAD_CSV = {
     "empty label": (("x,fraud", "1,0", "2,", "3,1"), ("`fraud`", "no value", "line 3")),
     "label 2": (("x,fraud", "1,0", "2,2", "3,1"), ("`fraud`", "2.0", "line 3")),
     "label yes": (("x,fraud", "1,no", "2,yes"), ("`fraud`", "'no'", "line 2", "1 and 0")),
-    "empty number": (("x,fraud", "1,0", ",1"), ("`x`", "no value", "line 3", "`drop`")),
-    "empty text": (("x,fraud", "a,0", '"",1'), ("`x`", "no value", "line 3")),
+    "too many texts": (("x,fraud", *(f"c{row},{row % 2}" for row in range(60))), ("`x`", "60", "`drop`", "`entity`")),
     "infinite": (("x,fraud", "1,0", "inf,1"), ("`x`", "inf", "line 3")),
     "beyond float32": (("x,fraud", "1,0", "1e300,1"), ("`x`", "1e+300", "float32", "line 3")),
     "no fraud": (("x,fraud", "1,0", "2,0"), ("`fraud`", "no fraud at all", "2 rows of tiny.csv")),
@@ -134,6 +133,12 @@ BAD_CSV = {
     "a clock time": (("x,fraud", "12:30:00,0", "12:31:00,1"), ("`x`", "`drop`")),
     "only a label": (("fraud", "0", "1"), ("no feature column",)),
 }
+
+
+@pytest.mark.parametrize("lines", [("x,fraud", "1,0", ",1"), ("x,fraud", "a,0", '"",1'), ("x,fraud", "1.5,0", "?,1")])
+def test_gaps_are_refused_with_their_line_where_that_is_asked(write, lines):
+    message = error_of(write(*lines), missing="refuse")
+    assert "`x`" in message and "no value" in message and "line 3" in message and "`drop`" in message
 
 
 @pytest.mark.parametrize("case", BAD_CSV)

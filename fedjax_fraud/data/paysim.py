@@ -9,11 +9,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute
 
-from fedjax_fraud.data import parsed, readers
+from fedjax_fraud.data import encoding, parsed, readers
 from fedjax_fraud.data.accounts import account_codes
+from fedjax_fraud.data.encoding import Column, Encoding
 from fedjax_fraud.data.parsed import Block
 from fedjax_fraud.types import Transactions
 
@@ -109,7 +111,52 @@ def _collect(blocks: Iterable[Block], features: str, source: str) -> Transaction
         readers.check_both_classes(np.zeros(0), "isFraud", source)
     joined = _join(chunks)
     readers.check_both_classes(joined.labels, "isFraud", source)
-    return joined._replace(source=source)
+    return joined._replace(source=source, encoding=_encoding(joined, features))
+
+
+def _encoding(loaded: Transactions, features: str) -> Encoding:
+    """What was made of each of Kaggle's columns; those that no feature set ever sees are not listed."""
+    kind, note = (encoding.SIGNED_LOG, "") if features == "all" else (encoding.DROPPED, "a fraud takes all of it")
+    balances = loaded.rule_alarm is not None or features == "all"
+    return Encoding(
+        (
+            Column("step", encoding.TIME, low=float(loaded.time.min()), high=float(loaded.time.max()), parts=("hour",)),
+            Column("type", encoding.CATEGORY, categories=TYPES, fixed=True),
+            Column("amount", encoding.SIGNED_LOG, low=float(loaded.amount.min()), high=float(loaded.amount.max())),
+            Column("isFraud", encoding.LABEL),
+            *(Column(ACCOUNTS[role], encoding.ENTITY) for role in loaded.accounts),
+            *(Column(name, kind, note=note) for name in BALANCES if balances),
+        ),
+        loaded.hours_per_unit,
+        format="paysim",
+        feature_set=features,
+    )
+
+
+def feature_names(features: str) -> tuple[str, ...]:
+    """The names of a feature set, in order."""
+    empty = {name: np.zeros(1, kind.to_pandas_dtype()) for name, kind in PARSED_TYPES.items()}
+    return tuple(_feature_columns(empty, features))
+
+
+def frame_features(frame: pd.DataFrame, features: str) -> np.ndarray:
+    """The features of a raw table with Kaggle's columns, as ``load_paysim`` makes them; it needs no label.
+
+    Args:
+      frame: ``step``, ``type``, ``amount``, and the balances for "all".
+      features: "known_before" or "all".
+    Returns: ``[rows, features]`` float32.
+    Raises: ValueError if a column is missing or a value is not allowed.
+    """
+    needed = ["step", "type", "amount", *(BALANCES if features == "all" else ())]
+    missing = [name for name in needed if name not in frame.columns]
+    if missing:
+        found = ", ".join(map(str, frame.columns))
+        raise ValueError(f"`frame` lacks the column `{missing[0]}`, which the features need. It has {found}. Add it.")
+    types = pa.schema([(name, _column_type(name)) for name in needed])
+    table = pa.Table.from_pandas(frame[needed], types, preserve_index=False)
+    blocks = _parsed_blocks(table.to_batches(), lambda row: f"row {row + 1} of the table")
+    return np.concatenate([_feature_matrix(block, features) for block in blocks])
 
 
 def _shifted(where: readers.Where, offset: int, row: int) -> str:
@@ -169,19 +216,28 @@ def _parse(batch: pa.RecordBatch, where: readers.Where) -> Block:
 
 def _digest(block: Block, features: str) -> Transactions:
     """One parsed block with its features."""
-    columns = _known_before(block["step"], block["type"], block["amount"])
-    if features == "all":
-        columns |= _balance_features(block)
     return Transactions(
-        features=np.stack([column.astype(np.float32) for column in columns.values()], axis=1),
+        features=_feature_matrix(block, features),
         labels=block["isFraud"],
-        names=tuple(columns),
+        names=feature_names(features),
         amount=block["amount"],
         time=block["step"],
         accounts={role: block[name] for role, name in ACCOUNTS.items() if name in block},
         rule_alarm=_rule_alarm(block),
         hours_per_unit=1.0,
     )
+
+
+def _feature_matrix(block: Block, features: str) -> np.ndarray:
+    """``[rows, features]`` float32 of one parsed block."""
+    columns = _feature_columns(block, features).values()
+    return np.stack([column.astype(np.float32) for column in columns], axis=1)
+
+
+def _feature_columns(block: Block, features: str) -> dict[str, np.ndarray]:
+    """name -> ``[rows]`` of one parsed block."""
+    columns = _known_before(block["step"], block["type"], block["amount"])
+    return columns | _balance_features(block) if features == "all" else columns
 
 
 def _has(batch: pa.RecordBatch, name: str) -> bool:

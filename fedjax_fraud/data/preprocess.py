@@ -1,25 +1,25 @@
-"""Train and test sides of a table, standardised with what the training side alone shows, and their description."""
+"""Train and test sides of a table, put through what the training side alone shows, and their description."""
 
 import warnings
 from typing import Any
 
 import numpy as np
 
+from fedjax_fraud.data import accounts, encode, encoding, leaks, preprocessing
 from fedjax_fraud.types import Transactions
-
-# Test values are held within the largest training value, or this many training standard deviations if that is more.
-TEST_BOUND = 10.0
 
 
 def split(
     transactions: Transactions, by: str = "time", test_fraction: float = 0.2, seed: int = 0
 ) -> tuple[Transactions, Transactions]:
-    r"""Splits the rows into train and test, both standardised with training statistics.
+    r"""Splits the rows into train and test, both preprocessed with training statistics.
 
     A feature becomes ``(x - mean) / scale`` with the mean and the standard deviation of the training rows, in
-    float64. Where a training column does not vary beyond float32 rounding, scale is 1 and the column becomes 0.
-    Training rows are not clipped. A test value may lie no further out than the farthest training value of its
-    column, or 10 standard deviations if that is more; beyond that it is set to the bound.
+    float64. Where a training column does not vary beyond float32 rounding, scale is 1 and the column becomes 0 (in a
+    table it is left out). A gap is filled with the median of the training rows, and an input ``column is missing`` is
+    added. Training rows are not clipped. A test value may lie no further out than the farthest training value of its
+    column, or 10 standard deviations if that is more; beyond that it is set to the bound. The whole of it is the
+    ``preprocessing`` of both sides, which does the same to a new table.
 
     Args:
       transactions: at least 2 rows; ``by="time"`` needs ``time``.
@@ -30,7 +30,8 @@ def split(
       seed: 0 or more; of the random split.
     Returns: train and test, with every per-row field; rows keep their order.
     Raises: ValueError if an argument is out of range, ``time`` has one value only, or train would have no fraud.
-    Warns: UserWarning if test has no fraud: recall and average precision do not exist there.
+    Warns: UserWarning if test has no fraud (recall and average precision do not exist there), and if a column of a
+      table all but gives the label away, see ``leaks.suspected_leaks``.
     """
     _check_arguments(transactions, by, test_fraction, seed)
     if by == "time":
@@ -38,8 +39,23 @@ def split(
     else:
         in_test = _random_rows(transactions.labels, test_fraction, seed)
     _check_sides(transactions.labels, in_test, by)
-    train, test = _take(transactions, ~in_test), _take(transactions, in_test)
-    return _standardise(train, test)
+    raw, names, plan = transactions.features, transactions.names, transactions.encoding
+    made = preprocessing.fit(raw, names, ~in_test, plan)
+    findings = dict(
+        filled=preprocessing.gaps_filled(raw, names, in_test, plan, made),
+        unseen_categories=preprocessing.unseen_in_test(raw, names, in_test, plan, made),
+        suspected_leaks=_suspected_leaks(transactions, ~in_test),
+    )
+    return tuple(
+        _take(transactions, rows)._replace(
+            features=preprocessing.apply(made.fitted, raw, names, rows),
+            names=made.names,
+            encoding=made.encoding,
+            preprocessing=made,
+            findings=findings,
+        )
+        for rows in (~in_test, in_test)
+    )
 
 
 def _check_arguments(transactions: Transactions, by: str, test_fraction: float, seed: int) -> None:
@@ -53,10 +69,10 @@ def _check_arguments(transactions: Transactions, by: str, test_fraction: float, 
         raise ValueError(f"`transactions` must have at least 2 rows, got {transactions.labels.size}. Load more.")
     if by == "time" and transactions.time is None:
         raise ValueError("`transactions` has no `time`, which by='time' needs. Name a time column, or by='random'.")
-    finite = np.isfinite(transactions.features).all(axis=0)
-    if not finite.all():
-        name = transactions.names[int(np.argmin(finite))]
-        raise ValueError(f"`transactions` has a NaN or infinite value in feature `{name}`. Fill it or drop it.")
+    infinite = np.isinf(transactions.features).any(axis=0)
+    if infinite.any():
+        name = transactions.names[int(np.argmax(infinite))]
+        raise ValueError(f"`transactions` has an infinite value in feature `{name}`. Correct it or drop it.")
 
 
 def _later_rows(time: np.ndarray, test_fraction: float) -> np.ndarray:
@@ -95,32 +111,44 @@ def _check_sides(labels: np.ndarray, in_test: np.ndarray, by: str) -> None:
 
 
 def _take(transactions: Transactions, rows: np.ndarray) -> Transactions:
-    """The given rows of every per-row field."""
-    fields = ("features", "labels", "amount", "time", "silo", "rule_alarm")
+    """The given rows of every per-row field but the features."""
+    fields = ("labels", "amount", "time", "silo", "rule_alarm")
     taken = {name: getattr(transactions, name) for name in fields}
     taken = {name: None if value is None else value[rows] for name, value in taken.items()}
-    accounts = {role: codes[rows] for role, codes in transactions.accounts.items()}
-    return transactions._replace(**taken, accounts=accounts)
+    for name in ("accounts", "beginnings"):
+        taken[name] = {role: values[rows] for role, values in getattr(transactions, name).items()}
+    return transactions._replace(**taken)
 
 
-def _standardise(train: Transactions, test: Transactions) -> tuple[Transactions, Transactions]:
-    """Both sides on the scale of the training side, column by column so that no float64 copy of all is made."""
-    train_features, test_features = np.empty_like(train.features), np.empty_like(test.features)
-    for column in range(train.features.shape[1]):
-        values = train.features[:, column].astype(np.float64)
-        center, scale = _center_and_scale(values)
-        train_features[:, column] = (values - center) / scale
-        bound = max(TEST_BOUND, np.abs(train_features[:, column]).max())
-        test_features[:, column] = np.clip((test.features[:, column] - center) / scale, -bound, bound)
-    return train._replace(features=train_features), test._replace(features=test_features)
+def _suspected_leaks(transactions: Transactions, in_train: np.ndarray) -> list[dict[str, Any]]:
+    """The leaks among the columns of a table, as plain values; warns of those that the model sees."""
+    plan = transactions.encoding
+    if plan is None or plan.format != "table":
+        return []
+    position = {name: at for at, name in enumerate(transactions.names)}
+    numbers, categories = {}, {}
+    for column in plan.columns:
+        if column.kind == encoding.CATEGORY:
+            names = [encode.indicator_name(column.name, value) for value in column.categories]
+            indicators = transactions.features[in_train][:, [position[name] for name in names]]
+            codes = np.where(indicators.any(axis=1), indicators.argmax(axis=1), -1)
+            categories[column.name] = (codes, ["no value" if one is None else str(one) for one in column.categories])
+        elif column.name in position:
+            numbers[column.name] = transactions.features[in_train, position[column.name]]
+    beginnings = {name: values[in_train] for name, values in transactions.beginnings.items()}
+    found = leaks.suspected_leaks(numbers, categories, beginnings, transactions.labels[in_train])
+    _warn_of_leaks([leak for leak in found if leak.is_feature])
+    return [leak._asdict() for leak in found]
 
 
-def _center_and_scale(values: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation of a float64 column; (its lowest value, 1) if it only varies by float32 rounding."""
-    low, high = float(values.min()), float(values.max())
-    if high - low <= 4 * np.finfo(np.float32).eps * max(abs(low), abs(high)):
-        return low, 1.0
-    return float(values.mean()), float(values.std())
+def _warn_of_leaks(found: list[leaks.Leak]) -> None:
+    if found:
+        rules = "; ".join(f"{leak.rule} (recall {leak.recall:.3f}, precision {leak.precision:.3f})" for leak in found)
+        message = (
+            f"these rules all but give the label away in the training rows: {rules}. Put what is not known when the "
+            "transaction is booked in `drop`."
+        )
+        warnings.warn(message, UserWarning, stacklevel=4)
 
 
 def describe_split(train: Transactions, test: Transactions) -> dict[str, Any]:
@@ -129,18 +157,27 @@ def describe_split(train: Transactions, test: Transactions) -> dict[str, Any]:
     Args:
       train: the training side, from ``split``.
       test: the test side.
-    Returns: plain Python values that JSON can hold. ``account_overlap`` counts, for each role and for "any", the
-      accounts of the test side that the training side has in any role, and the share of test rows that touch one;
-      empty if there are no accounts. ``one_rule`` is recall and precision of ``rule_alarm`` on the test side, None
-      without it; recall is None without fraud, precision None without alarms.
+    Returns: plain Python values that JSON can hold. ``columns`` is what was made of each column of the source, empty if
+      that is not known. ``account_overlap`` counts, for each role and for "any", the accounts of the test side that
+      the training side has in any role, and the share of test rows that touch one; ``silo_crossings`` those that two
+      banks have; empty if there are no accounts (or banks). ``one_rule`` is recall and precision of ``rule_alarm`` on
+      the test side, None without it; recall is None without fraud, precision None without alarms. ``filled``,
+      ``unseen_categories`` and ``suspected_leaks``: see ``Transactions.findings``.
     """
+    both = {role: np.concatenate([codes, test.accounts[role]]) for role, codes in train.accounts.items()}
+    silo = None if train.silo is None else np.concatenate([train.silo, test.silo])
     return {
         "train": _describe_side(train),
         "test": _describe_side(test),
         "num_features": len(train.names),
         "features": list(train.names),
-        "account_overlap": _account_overlap(train, test),
+        "columns": [] if train.encoding is None else train.encoding.record()["columns"],
+        "account_overlap": accounts.split_overlap(train.accounts, test.accounts),
+        "silo_crossings": accounts.silo_crossings(both, silo),
         "one_rule": _one_rule(test),
+        "filled": train.findings.get("filled", {}),
+        "unseen_categories": train.findings.get("unseen_categories", {}),
+        "suspected_leaks": train.findings.get("suspected_leaks", []),
     }
 
 
@@ -153,22 +190,6 @@ def _describe_side(side: Transactions) -> dict[str, Any]:
         "prevalence": num_positives / num_rows,
         "time_range": time,
     }
-
-
-def _account_overlap(train: Transactions, test: Transactions) -> dict[str, Any]:
-    """Per role and for any role: accounts on both sides, and the share of test rows that touch one."""
-    if not train.accounts or not test.accounts:
-        return {}
-    seen = np.unique(np.concatenate(list(train.accounts.values())))
-    known = {role: np.isin(codes, seen) for role, codes in test.accounts.items()}
-    shared = {role: np.unique(codes[known[role]]) for role, codes in test.accounts.items()}
-    overlap = {role: _overlap(shared[role], known[role]) for role in test.accounts}
-    anyone = np.unique(np.concatenate(list(shared.values())))
-    return overlap | {"any": _overlap(anyone, np.logical_or.reduce(list(known.values())))}
-
-
-def _overlap(shared: np.ndarray, known: np.ndarray) -> dict[str, Any]:
-    return {"num_accounts_on_both_sides": int(shared.size), "share_of_test_rows": float(known.mean())}
 
 
 def _one_rule(test: Transactions) -> dict[str, float | None] | None:

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.csv
 
 BLOCK_BYTES = 1 << 23
+GAPS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?")
+"""How people write that there is no value. Lower-case "none" is not among them: it is a value more often than a gap."""
 CORRECT_VALUE = "Correct the value, or remove the row."
 
 Where = Callable[[int], str]
@@ -62,19 +64,28 @@ def stream_csv(path: Path, column_types: Mapping[str, pa.DataType]) -> Iterator[
         yield from pa.csv.open_csv(stream, read_options=read, convert_options=convert)
 
 
-def read_csv(path: Path) -> pa.Table:
-    """The whole CSV file with the column types that its values suggest. Raises: ValueError as ``stream_csv``."""
-    read_header(path)
-    with _one_line_errors(path), pa.input_stream(str(path), compression="detect") as stream:
-        return pa.csv.read_csv(stream)
+def read_csv(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """The whole CSV file with the column types that its values suggest; the usual spellings of a gap are gaps.
+
+    Args:
+      path: a CSV file, plain or ``.gz``.
+      columns: the names of its columns, if it has no line of names.
+    Raises: ValueError as ``stream_csv``.
+    """
+    if columns is None:
+        read_header(path)
+    read = pa.csv.ReadOptions(column_names=None if columns is None else list(columns))
+    convert = pa.csv.ConvertOptions(null_values=list(GAPS), strings_can_be_null=True)
+    with _one_line_errors(path, columns=columns), pa.input_stream(str(path), compression="detect") as stream:
+        return pa.csv.read_csv(stream, read_options=read, convert_options=convert)
 
 
-def line_of(path: Path, row: int) -> str:
+def line_of(path: Path, row: int, *, has_header: bool = True) -> str:
     """Where data row ``row`` (from 0) of a CSV file ends, for an error message: "line 3 of name.csv"."""
     with _open_text(path) as file:
         reader = csv.reader(file)
         records = (reader.line_num for fields in reader if fields)
-        line = next(line for index, line in enumerate(records) if index == row + 1)
+        line = next(line for index, line in enumerate(records) if index == row + has_header)
     return f"line {line} of {path.name}"
 
 
@@ -112,7 +123,9 @@ def check_both_classes(labels: np.ndarray, column: str, source: str) -> None:
 
 
 @contextmanager
-def _one_line_errors(path: Path, numeric: Sequence[str] = ()) -> Iterator[None]:
+def _one_line_errors(
+    path: Path, numeric: Sequence[str] = (), columns: Sequence[str] | None = None
+) -> Iterator[None]:
     """Turns what the readers raise within the block into one line that names file, line, column and value."""
     try:
         yield
@@ -122,17 +135,18 @@ def _one_line_errors(path: Path, numeric: Sequence[str] = ()) -> Iterator[None]:
     except csv.Error as error:
         raise ValueError(f"`path` {path.name} is not a CSV file: {error}. Export it as text.") from error
     except pa.ArrowInvalid as error:
-        raise ValueError(_explain(path, numeric) or _unreadable(path, error)) from error
+        raise ValueError(_explain(path, numeric, columns) or _unreadable(path, error)) from error
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(_unreadable(path, error)) from error
 
 
-def _explain(path: Path, numeric: Sequence[str]) -> str | None:
-    """Reads the file line by line for the first row that does not fit its header; None if all do."""
-    header, num_rows = read_header(path), 0
+def _explain(path: Path, numeric: Sequence[str], columns: Sequence[str] | None) -> str | None:
+    """Reads the file line by line for the first row that does not fit its names; None if all do."""
+    header, num_rows = list(columns or read_header(path)), 0
     with _one_line_errors(path), _open_text(path) as file:
         reader = csv.reader(file)
-        next(row for row in reader if row)
+        if columns is None:
+            next(row for row in reader if row)
         for num_rows, fields in enumerate(filter(None, reader), start=1):  # noqa: B007
             problem = _row_problem(fields, header, numeric)
             if problem:

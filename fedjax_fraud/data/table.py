@@ -1,227 +1,225 @@
-"""Any labelled table -> Transactions: CSV, Parquet, or a pandas DataFrame."""
+"""Any labelled table -> Transactions: CSV, Parquet, several files, a database, or a pandas DataFrame."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet
 
 from fedjax_fraud import checks
-from fedjax_fraud.data import readers
+from fedjax_fraud.data import cells, encode, infer, readers, silos, sources
+from fedjax_fraud.data.accounts import account_codes
+from fedjax_fraud.data.infer import Roles
 from fedjax_fraud.types import Transactions
 
-MAX_CATEGORIES = 50
+MISSING = ("fill", "refuse")
 
 
 def load_table(
-    path_or_frame: str | Path | pd.DataFrame,
+    path_or_frame: sources.Source,
     label: str,
     silo: str | None = None,
     time: str | None = None,
     amount: str | None = None,
     drop: Iterable[str] = (),
-    categories: Mapping[str, Sequence] | None = None,
+    categories: Mapping[str, Sequence | None] | None = None,
     hours_per_unit: float | int | None = None,
+    *,
+    positive: object = None,
+    missing: str = "fill",
+    silo_buckets: int | None = None,
+    entity: Iterable[str] = (),
+    query: str | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Transactions:
-    """Loads a table with a 0/1 label; every column without another role becomes features.
+    """Loads a table with a two-valued label; every column without another role becomes features.
 
-    Numeric columns stay as they are, booleans become 0 and 1, text columns become one indicator ``column=value`` for
-    each of their values, sorted. Nothing is filled in: a gap is an error, except in a dropped column.
+    What each column is taken for stands in ``encoding`` (``print(table.encoding.describe())``): numbers stay as they
+    are until ``split``, which puts those with heavy tails on a signed logarithmic scale; truth values become 0 and 1;
+    text becomes one indicator ``column=value`` for each of its values, sorted; dates become their age in days, weekday
+    and hour; the time column gives the hour of the day (sine and cosine) where the table covers two days, and the
+    weekday where it covers two weeks, but never the time itself. Columns with one value are left out.
 
     Args:
-      path_or_frame: a CSV file (plain or ``.gz``), a Parquet file (``.parquet``), or a DataFrame.
-      label: the column with 1 for fraud, 0 for genuine (or True and False).
-      silo: the column that names the owner of each row; not a feature.
-      time: the column to split by; not a feature. A date becomes seconds since 1970.
+      path_or_frame: a CSV file (plain or ``.gz``), a Parquet file (``.parquet``), several such files (one for each
+        bank), a DataFrame, or a database URL with ``query``.
+      label: the column with 1 for fraud, 0 for genuine (or True and False, or see ``positive``).
+      silo: the column that names the owner of each row; not a feature. Of several files: the file, unless named.
+      time: the column to split by. Dates, or numbers.
       amount: the column with the money at stake; remains a feature.
       drop: columns to leave out: names, row numbers, and whatever is known only after the fact.
       categories: column -> the values it may have, which fixes the indicators and their order, so that two files get
-        the same features. Works for numeric codes too. Without it, text may have at most 50 values.
-      hours_per_unit: what one unit of ``time`` is in hours, for budgets of alerts per day; known for dates.
-    Returns: the transactions in table order; ``accounts`` is empty and ``rule_alarm`` None.
+        the same features; or None: the values that the training rows have, for numbers that are codes. Text may have
+        at most 50 values otherwise.
+      hours_per_unit: what one unit of ``time`` is in hours, for its hour and weekday, and for budgets of alerts per
+        day; known for dates.
+      positive: the value, or values, of the label that mean fraud, such as "Yes"; all others mean genuine.
+      missing: "fill": a numeric gap stays NaN until ``split`` fills it with the training median and adds an input
+        ``column is missing``; a gap in text is a category of its own. "refuse": a gap is an error. A gap in label,
+        silo or time always is.
+      silo_buckets: deals the values of ``silo`` to so many banks, by a hash that is the same everywhere.
+      entity: columns that name an account, a customer, a card; not features. ``describe_split`` counts which of them
+        stand on both sides of the split and in two banks. A gap there is an account of its own.
+      query: what to ask the database.
+      columns: the names of the columns of a CSV file that has no line of names.
+    Returns: the transactions in table order; ``rule_alarm`` is None, ``accounts`` has a role for each of ``entity``.
     Raises:
       FileNotFoundError: there is no such file.
+      ImportError: a database needs a package that is not installed.
       ValueError: a column is missing or cannot be a feature, a value is not allowed (the message names column,
         value and place), or the table has no fraud or nothing but fraud.
+    Warns: UserWarning for columns that look like the number of a row or account, or like the time in another form.
     """
+    _check_options(hours_per_unit, missing, silo, silo_buckets)
+    frame, source, where = sources.read(path_or_frame, query=query, columns=columns)
+    if silo is None and silo_buckets is None and sources.FILE_COLUMN in frame and _is_several(path_or_frame):
+        silo = sources.FILE_COLUMN
+    roles, categories = Roles(label, silo, time, amount, _names(entity), _names(drop)), dict(categories or {})
+    _check_roles(frame, roles, categories, source)
+    labels, positive = _labels(frame[label], positive, where)
+    readers.check_both_classes(labels, label, source)
+    plan = infer.infer(
+        frame,
+        roles,
+        categories=categories,
+        hours_per_unit=hours_per_unit,
+        where=where,
+        refuse_missing=missing == "refuse",
+    )._replace(positive=positive, hours_per_unit=_unit(frame, time, hours_per_unit))
+    names = tuple(encode.feature_columns(plan))
+    if not names:
+        raise ValueError(f"`drop` leaves no feature column in {source}. Drop less.")
+    infer.warn_of_odd_features(frame, plan)
+    return Transactions(
+        features=encode.encode(frame, plan, where),
+        labels=labels,
+        names=names,
+        amount=None if amount is None else _amount(frame[amount], where),
+        time=None if time is None else _time(frame[time], where),
+        silo=None if silo is None else _silo(frame[silo], silo_buckets, where),
+        accounts={name: _account_codes(frame[name], at) for at, name in enumerate(roles.entity)},
+        beginnings={name: _beginnings(frame[name]) for name in roles.entity},
+        source=source,
+        hours_per_unit=plan.hours_per_unit,
+        encoding=plan,
+    )
+
+
+def _check_options(hours_per_unit: float | int | None, missing: str, silo: str | None, silo_buckets: int | None) -> None:
     if hours_per_unit is not None:
         checks.check_positive("hours_per_unit", hours_per_unit)
-    frame, source, where = _read(path_or_frame)
-    drop, categories = _names(drop), dict(categories or {})
-    roles = {"label": label, "silo": silo, "time": time, "amount": amount}
-    _check_columns(frame, roles, drop, categories, source)
-    labels = _labels(frame[label], where)
-    readers.check_both_classes(labels, label, source)
-    columns = {}
-    for name in frame.columns:
-        if name not in (label, silo, time, *drop):
-            columns |= _feature_columns(frame[name], categories.get(name), where)
-    if not columns:
-        raise ValueError(f"`drop` leaves no feature column in {source}. Drop less.")
-    return Transactions(
-        features=np.stack(list(columns.values()), axis=1),
-        labels=labels,
-        names=tuple(columns),
-        amount=None if amount is None else _numbers(frame[amount], where),
-        time=None if time is None else _time(frame[time], where),
-        silo=None if silo is None else _silo(frame[silo], where),
-        source=source,
-        hours_per_unit=_unit(frame, time, hours_per_unit),
-    )
+    checks.check_choice("missing", [missing], MISSING)
+    if silo_buckets is not None:
+        checks.check_count("silo_buckets", silo_buckets, 2)
+        if silo is None:
+            raise ValueError("`silo_buckets` needs a `silo` column whose values to deal to banks. Name it.")
+
+
+def _is_several(source: sources.Source) -> bool:
+    return not isinstance(source, str | pd.DataFrame) and isinstance(source, Sequence)
 
 
 def _unit(frame: pd.DataFrame, time: str | None, hours_per_unit: float | int | None) -> float | int | None:
     """The unit of the time column in hours: a date becomes seconds, of any other the user must say it."""
-    if time is not None and hours_per_unit is None and pd.api.types.is_datetime64_any_dtype(frame[time]):
-        return 1 / 3600
+    if time is not None and cells.is_date(cells.tidy(frame[time])):
+        return 1 / 3600 if hours_per_unit is None else hours_per_unit
     return hours_per_unit
 
 
-def _read(path_or_frame: str | Path | pd.DataFrame) -> tuple[pd.DataFrame, str, readers.Where]:
-    """The table, what to call it, and where its rows are."""
-    if isinstance(path_or_frame, pd.DataFrame):
-        return path_or_frame, "DataFrame", lambda row: f"row {row + 1} of the table"
-    path = readers.check_file(path_or_frame)
-    if path.suffix == ".parquet":
-        try:
-            table = pa.parquet.read_table(path)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ValueError(f"`path_or_frame` {path.name} is not a Parquet file. Copy it again.") from error
-        return table.to_pandas(date_as_object=False), path.name, lambda row: f"row {row + 1} of {path.name}"
-    return readers.read_csv(path).to_pandas(date_as_object=False), path.name, partial(readers.line_of, path)
+def _names(given: Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _names(drop: Iterable[str]) -> tuple[str, ...]:
-    return (drop,) if isinstance(drop, str) else tuple(drop)
-
-
-def _check_columns(
-    frame: pd.DataFrame, roles: Mapping[str, str | None], drop: Sequence[str], categories: Mapping, source: str
-) -> None:
-    """Every named column exists once, and no column has two roles that exclude each other."""
-    if not frame.columns.is_unique:
-        repeated = frame.columns[frame.columns.duplicated()][0]
-        raise ValueError(f"`path_or_frame` has more than one column `{repeated}`. Rename or remove one.")
-    asked = [(role, name) for role, name in roles.items() if name is not None]
-    asked += [("drop", name) for name in drop] + [("categories", name) for name in categories]
+def _check_roles(frame: pd.DataFrame, roles: Roles, categories: Mapping, source: str) -> None:
+    """Every named column exists, and no column has two roles that exclude each other."""
+    asked = [(role, getattr(roles, role)) for role in ("label", "silo", "time", "amount")]
+    asked = [(role, name) for role, name in asked if name is not None]
+    asked += [("drop", name) for name in roles.drop] + [("categories", name) for name in categories]
+    asked += [("entity", name) for name in roles.entity]
     for role, name in asked:
         if name not in frame.columns:
             found = ", ".join(map(str, frame.columns))
             raise ValueError(f"`{role}` names `{name}`, which is missing from {source}. Choose from {found}.")
-    if label_role := [role for role, name in asked if name == roles["label"] and role != "label"]:
-        raise ValueError(f"`{label_role[0]}` is the label column `{roles['label']}`. Name another column.")
+    if label_role := [role for role, name in asked if name == roles.label and role != "label"]:
+        raise ValueError(f"`{label_role[0]}` is the label column `{roles.label}`. Name another column.")
+    both = [name for name in roles.drop if name in (roles.silo, roles.time, *roles.entity)]
+    if both:
+        raise ValueError(f"`drop` names `{both[0]}`, which has another role. Name it once.")
 
 
-def _labels(column: pd.Series, where: readers.Where) -> np.ndarray:
-    """The label column as int32."""
-    _refuse_gaps(column, where)
-    if _is_text(column):
-        text = column.to_numpy(object)
-        readers.refuse_first(text == column.name, text, *_header_rule(column.name), where)
+def _labels(column: pd.Series, positive: object, where: readers.Where) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """The label column as int32, and the texts that mean fraud (None: it holds 1 and 0)."""
+    tidied = cells.tidy(column)
+    cells.refuse_gaps(tidied, where)
+    if positive is not None:
+        wanted = positive_texts(positive)
+        return _chosen_labels(tidied, wanted), wanted
+    if cells.is_text(tidied):
+        text = tidied.to_numpy(object)
+        readers.refuse_first(text == column.name, text, *infer.header_rule(str(column.name)), where)
+        bad = ~np.array([readers.is_number(value) for value in text])
         rule = f"`{column.name}` must be 1 (fraud) or 0 (genuine)"
-        number = np.array([float(value) if readers.is_number(value) else np.nan for value in text])
-        readers.refuse_first(np.isnan(number), text, rule, "Write the label as 1 and 0, or drop the row.", where)
-        return readers.check_labels(number, str(column.name), where)
-    return readers.check_labels(column.to_numpy(np.float64), str(column.name), where)
+        remedy = "Name the values that mean fraud in `positive`, write the label as 1 and 0, or drop the row."
+        readers.refuse_first(bad, text, rule, remedy, where)
+    return readers.check_labels(cells.finite_numbers(tidied, where), str(column.name), where), None
 
 
-def _header_rule(name: str) -> tuple[str, str]:
-    return f"`{name}` has its own name as a value (a repeated header)", "Remove that line."
+def positive_texts(positive: object) -> tuple[str, ...]:
+    """The values that mean fraud in the form in which a label column is compared with them."""
+    values = positive if isinstance(positive, list | tuple | set) else [positive]
+    return tuple(cells.as_text(cells.tidy(pd.Series([value]))).iloc[0] for value in values)
 
 
-def _feature_columns(column: pd.Series, categories: Sequence | None, where: readers.Where) -> dict[str, np.ndarray]:
-    """The float32 features of one column: itself, or an indicator for each of its values."""
-    if categories is None and not _is_text(column):
-        return {str(column.name): _float32(column, where)}
-    _refuse_gaps(column, where)
-    known = _found_categories(column, where) if categories is None else list(categories)
-    position = pd.Index(known).get_indexer(column)
-    rule = f"`{column.name}` must be one of its `categories` {known}"
-    remedy = "Add the value to `categories`, or remove the row."
-    readers.refuse_first(position < 0, column.to_numpy(object), rule, remedy, where)
-    return {f"{column.name}={value}": (position == at).astype(np.float32) for at, value in enumerate(known)}
+def _chosen_labels(column: pd.Series, positive: tuple[str, ...]) -> np.ndarray:
+    """1 where a tidy column holds one of ``positive``."""
+    text = cells.as_text(column)
+    found = sorted(text.unique())
+    absent = [value for value in positive if value not in found]
+    if absent:
+        shown = ", ".join(found[:8])
+        raise ValueError(f"`positive` {absent[0]!r} does not occur in `{column.name}`, which holds {shown}. Choose from these.")
+    return text.isin(positive).to_numpy().astype(np.int32)
 
 
-def _found_categories(column: pd.Series, where: readers.Where) -> list[str]:
-    """The sorted values of a text column that is what it seems to be."""
-    found = sorted(column.astype(str).unique())
-    if column.name in found:
-        text = column.to_numpy(object)
-        readers.refuse_first(text == column.name, text, *_header_rule(str(column.name)), where)
-    _refuse_text_among_numbers(column, found, where)
-    if len(found) > MAX_CATEGORIES:
-        raise ValueError(
-            f"`{column.name}` is text with {len(found)} different values, at most {MAX_CATEGORIES} can be features. "
-            f"Put it in `drop` if it is a name or a number of a row, or list its values in `categories`."
-        )
-    return found
-
-
-def _refuse_text_among_numbers(column: pd.Series, found: Sequence[str], where: readers.Where) -> None:
-    """A column whose values are mostly numbers is a number column with a slip in it, not text."""
-    odd = {value for value in found if not readers.is_number(value)}
-    with_commas = {value for value in odd if readers.is_number(value.replace(",", ""))}
-    if len(found) - len(odd) + len(with_commas) <= len(found) / 2:
-        return
-    row = int(np.argmax(column.isin(list(odd)).to_numpy()))
-    message = readers.text_for_number(str(column.name), str(column.iloc[row]))
-    raise ValueError(message.format(place=where(row)) + " Or list the values in `categories`.")
-
-
-def _is_text(column: pd.Series) -> bool:
-    """Text in any of the ways in which pandas holds it."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return all(isinstance(value, str) for value in column.cat.categories)
-    if isinstance(column.dtype, pd.StringDtype):
-        return True
-    return column.dtype == object and pd.api.types.infer_dtype(column, skipna=True) == "string"
-
-
-def _refuse_gaps(column: pd.Series, where: readers.Where) -> None:
-    """No empty cell, whatever pandas writes for one."""
-    empty = column.isna().to_numpy() | (column.to_numpy(object) == "" if _is_text(column) else False)
-    rule, remedy = (
-        f"`{column.name}` must have a value in every row",
-        "Fill it in, remove the row, or `drop` the column.",
-    )
-    readers.refuse_first(empty, np.full(empty.size, np.nan), rule, remedy, where)
-
-
-def _numbers(column: pd.Series, where: readers.Where) -> np.ndarray:
-    """A numeric or boolean column as finite float64."""
-    _refuse_gaps(column, where)
-    if not (pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)):
-        raise ValueError(
-            f"`{column.name}` must hold numbers, got values of type {column.dtype}. Convert it, or put it in `drop`."
-        )
-    values = column.to_numpy(np.float64)
-    rule = f"`{column.name}` must be finite"
-    readers.refuse_first(~np.isfinite(values), values, rule, readers.CORRECT_VALUE, where)
-    return values
-
-
-def _float32(column: pd.Series, where: readers.Where) -> np.ndarray:
-    """A numeric column as float32. Raises ValueError where it does not fit."""
-    values = _numbers(column, where)
-    too_large = np.abs(values) > np.finfo(np.float32).max
-    readers.refuse_first(too_large, values, f"`{column.name}` must fit float32", "Rescale the column.", where)
-    return values.astype(np.float32)
+def _amount(column: pd.Series, where: readers.Where) -> np.ndarray:
+    tidied = cells.tidy(column)
+    cells.refuse_gaps(tidied, where)
+    return cells.finite_numbers(tidied, where)
 
 
 def _time(column: pd.Series, where: readers.Where) -> np.ndarray:
     """Integers as they are, dates as seconds since 1970, other numbers as float64."""
-    _refuse_gaps(column, where)
-    if pd.api.types.is_datetime64_any_dtype(column):
-        return column.to_numpy("datetime64[us]").astype(np.int64) / 1e6
-    if pd.api.types.is_integer_dtype(column):
-        return column.to_numpy(np.int64)
-    return _numbers(column, where)
+    tidied = cells.tidy(column)
+    cells.refuse_gaps(tidied, where)
+    if cells.is_date(tidied):
+        return cells.seconds(tidied)
+    if pd.api.types.is_integer_dtype(tidied):
+        return tidied.to_numpy(np.int64)
+    return cells.finite_numbers(tidied, where)
 
 
-def _silo(column: pd.Series, where: readers.Where) -> np.ndarray:
-    """The owner of each row: integers as they are, all else as text."""
-    _refuse_gaps(column, where)
-    return column.to_numpy(np.int64 if pd.api.types.is_integer_dtype(column) else str)
+def _silo(column: pd.Series, num_buckets: int | None, where: readers.Where) -> np.ndarray:
+    """The owner of each row: integers as they are, all else as text, or the bucket of either."""
+    tidied = cells.tidy(column)
+    cells.refuse_gaps(tidied, where)
+    if num_buckets is not None:
+        return silos.hashed_silos(tidied, num_buckets)
+    if pd.api.types.is_integer_dtype(tidied):
+        return tidied.to_numpy(np.int64)
+    return cells.as_text(tidied).to_numpy(str)
+
+
+def _account_codes(column: pd.Series, position: int) -> np.ndarray:
+    """A code for each row's account: equal for equal names in any column; each gap is an account of its own."""
+    text = cells.as_text(cells.tidy(column))
+    gaps = text.isna().to_numpy()
+    if gaps.any():
+        text = text.copy()
+        text[gaps] = [f"\x00{position} {row}" for row in np.flatnonzero(gaps)]
+    codes, values = pd.factorize(text)
+    return account_codes(pa.array(values.tolist(), pa.string()))[codes]
+
+
+def _beginnings(column: pd.Series) -> np.ndarray:
+    """The first two characters of each row's account, for the search for leaks."""
+    return cells.as_text(cells.tidy(column)).str[:2].fillna("").to_numpy(str)

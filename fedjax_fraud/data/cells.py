@@ -1,0 +1,119 @@
+"""Cells of a table -> numbers, text or dates with gaps in one form, whatever pandas holds them as."""
+
+import numpy as np
+import pandas as pd
+
+from fedjax_fraud.data import readers
+
+_ISO_DATE = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
+
+
+def tidy(column: pd.Series) -> pd.Series:
+    """A column in one of four forms: numbers, truth values, dates, or text; a gap is NaN, NaT in dates.
+
+    Text that only holds numbers becomes numbers, text that only holds dates as in 2026-01-31 or 2026-01-31 12:00:00
+    becomes dates; spellings of a gap count as gaps. What is none of the four stays as it is.
+    """
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(column.cat.categories.dtype)
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return column
+    if pd.api.types.is_extension_array_dtype(column) and not isinstance(column.dtype, pd.StringDtype):
+        return _plain_numbers(column)
+    if not (column.dtype == object or isinstance(column.dtype, pd.StringDtype)):
+        return column
+    found = pd.api.types.infer_dtype(column, skipna=True)
+    if found in ("boolean", "decimal", "integer", "floating", "mixed-integer-float"):
+        return pd.to_numeric(column.astype(object).where(column.notna(), np.nan).astype(np.float64))
+    if found in ("date", "datetime", "datetime64"):
+        return pd.to_datetime(column)
+    return _tidy_text(column) if found in ("string", "empty") else column
+
+
+def _plain_numbers(column: pd.Series) -> pd.Series:
+    """pandas' own or pyarrow's numbers and truth values as NumPy's; float64 where there are gaps."""
+    if not (pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)):
+        return tidy(column.astype(object))
+    if column.isna().any() or pd.api.types.is_float_dtype(column):
+        return pd.Series(column.to_numpy(np.float64, na_value=np.nan), column.index, name=column.name)
+    kind = np.int64 if pd.api.types.is_integer_dtype(column) else bool
+    return pd.Series(column.to_numpy(kind), column.index, name=column.name)
+
+
+def _tidy_text(column: pd.Series) -> pd.Series:
+    """A text column with its gaps as NaN; numbers or dates if that is all it holds."""
+    values = pd.Index(column.dropna().unique()).astype(object)
+    gaps = [value for value in values if value.strip() in readers.GAPS]
+    if gaps:
+        column = column.where(~column.isin(gaps))
+        values = values.difference(gaps, sort=False)
+    if not len(values):
+        return pd.Series(np.full(len(column), np.nan), column.index, name=column.name)
+    if all(map(readers.is_number, values)):
+        return column.astype(object).map({value: float(value) for value in values}).astype(np.float64)
+    if pd.Series(values).str.fullmatch(_ISO_DATE).all():
+        try:
+            return pd.to_datetime(column, format="ISO8601")
+        except ValueError:  # a 31st of February, or several time zones: text
+            return column
+    return column
+
+
+def is_text(column: pd.Series) -> bool:
+    """Whether a tidy column holds text."""
+    if isinstance(column.dtype, pd.StringDtype):
+        return True
+    return column.dtype == object and pd.api.types.infer_dtype(column, skipna=True) == "string"
+
+
+def is_date(column: pd.Series) -> bool:
+    """Whether a tidy column holds dates."""
+    return pd.api.types.is_datetime64_any_dtype(column)
+
+
+def is_number(column: pd.Series) -> bool:
+    """Whether a tidy column holds numbers or truth values."""
+    return pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)
+
+
+def as_text(column: pd.Series) -> pd.Series:
+    """A tidy column as text that does not depend on how a whole number is stored; a gap stays a gap."""
+    if pd.api.types.is_float_dtype(column):
+        values = column.to_numpy(np.float64)
+        known = values[np.isfinite(values)]
+        if (known == np.round(known)).all() and (np.abs(known) < 2**53).all():
+            column = column.astype("Int64")
+    return column.astype(object).map(str, na_action="ignore")
+
+
+def refuse_gaps(column: pd.Series, where: readers.Where) -> None:
+    """Raises ValueError for the first gap of a tidy column."""
+    rule = f"`{column.name}` must have a value in every row"
+    remedy = "Fill it in, remove the row, or `drop` the column."
+    gaps = column.isna().to_numpy()
+    readers.refuse_first(gaps, np.full(gaps.size, np.nan), rule, remedy, where)
+
+
+def finite_numbers(column: pd.Series, where: readers.Where) -> np.ndarray:
+    """A tidy column of numbers as float64, gaps NaN. Raises ValueError for what is no number, or infinite."""
+    if not is_number(column):
+        raise ValueError(
+            f"`{column.name}` must hold numbers, got values of type {column.dtype}. Convert it, or put it in `drop`."
+        )
+    values = column.to_numpy(np.float64)
+    rule = f"`{column.name}` must be finite"
+    readers.refuse_first(np.isinf(values), values, rule, readers.CORRECT_VALUE, where)
+    return values
+
+
+def wall_seconds(column: pd.Series) -> np.ndarray:
+    """Dates as seconds since 1970 of the clock on the wall, for hours and weekdays; NaN in a gap."""
+    return seconds(column.dt.tz_localize(None) if column.dt.tz is not None else column)
+
+
+def seconds(column: pd.Series) -> np.ndarray:
+    """Dates as seconds since 1970 in UTC; a date without a zone counts as UTC; NaN in a gap."""
+    if column.dt.tz is not None:
+        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    micros = column.to_numpy("datetime64[us]")
+    return np.where(np.isnat(micros), np.nan, micros.astype(np.int64) / 1e6)

@@ -1,0 +1,217 @@
+"""What the columns of a table are: kinds from roles and values, and a warning for those that look like no feature."""
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fedjax_fraud.data import cells, encode, encoding, readers
+from fedjax_fraud.data.encoding import Column, Encoding
+
+MAX_CATEGORIES = 50
+MIN_ROWS_FOR_WARNINGS = 100
+ID_WORDS = ("id", "ids", "uuid", "guid", "number", "no", "nr", "account", "iban")
+
+
+class Roles(NamedTuple):
+    """Which column is what; the others become features. ``entity`` and ``drop`` may be empty."""
+
+    label: str
+    silo: str | None = None
+    time: str | None = None
+    amount: str | None = None
+    entity: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+
+
+def infer(
+    frame: pd.DataFrame,
+    roles: Roles,
+    *,
+    categories: Mapping[str, Sequence | None],
+    hours_per_unit: float | int | None,
+    where: readers.Where,
+    refuse_missing: bool = False,
+) -> Encoding:
+    """The kind of every column, from its role, else from its values.
+
+    Text is a category (at most 50 values), numbers that are only 0 and 1 are 0/1, a column with one value is constant
+    and gives nothing. Whether a number is put on a logarithmic scale is not decided here but on training rows.
+
+    Args:
+      frame: the table; columns have distinct names.
+      roles: names that the table has.
+      categories: column -> its values, or None: those that it holds.
+      hours_per_unit: of the time column, if that holds numbers.
+      where: row number from 0 -> where that is, for messages.
+      refuse_missing: whether a gap in a feature is an error.
+    Returns: the encoding.
+    Raises: ValueError if a column can be no feature; the message says what to do.
+    """
+    columns = []
+    for name in frame.columns:
+        if name in roles.drop:
+            columns.append(Column(name, encoding.DROPPED))
+            continue
+        values = cells.tidy(frame[name])
+        if name in (roles.label, roles.silo, *roles.entity):
+            kind = {roles.label: encoding.LABEL, roles.silo: encoding.SILO}.get(name, encoding.ENTITY)
+            columns.append(Column(name, kind, int(values.isna().sum())))
+        elif name == roles.time:
+            columns.append(_time_column(values, hours_per_unit, where))
+        else:
+            if refuse_missing:
+                cells.refuse_gaps(values, where)
+            given = name in categories
+            columns.append(_category(values, categories[name], where) if given else _feature(values, frame, roles, where))
+    return Encoding(tuple(columns), hours_per_unit)
+
+
+def _time_column(values: pd.Series, hours_per_unit: float | int | None, where: readers.Where) -> Column:
+    """The time column: it gives the hour if it covers two days, the weekday if two weeks (rounded)."""
+    cells.refuse_gaps(values, where)
+    is_date = cells.is_date(values)
+    low, high = _date_range(values) if is_date else _range(cells.finite_numbers(values, where))
+    if is_date:
+        hours_per_unit = encode.HOURS_PER_SECOND
+    hours = encode.clock_hours(values, hours_per_unit)
+    if hours is None:
+        return Column(values.name, encoding.TIME, low=low, high=high, note="unit not known: no hour, no weekday")
+    span, parts = hours.max() - hours.min(), []
+    if round(span / 24) >= 2 and np.ptp(hours % 24) > 0:
+        parts.append("hour")
+    if round(span / 168) >= 2:
+        parts.append("weekday" if is_date else "day_of_seven")
+    return Column(values.name, encoding.TIME, low=low, high=high, parts=tuple(parts))
+
+
+def _feature(values: pd.Series, frame: pd.DataFrame, roles: Roles, where: readers.Where) -> Column:
+    """A column without a role, by its values."""
+    missing = int(values.isna().sum())
+    distinct = values.drop_duplicates().dropna()
+    if len(distinct) == 0 or (len(distinct) == 1 and missing == 0):
+        note = f"always {distinct.iloc[0]}" if len(distinct) else "empty"
+        return Column(values.name, encoding.CONSTANT, missing, note=note)
+    if cells.is_text(values):
+        return _category(values, None, where)
+    if cells.is_date(values):
+        return _date(values, frame, roles, missing)
+    numbers = cells.finite_numbers(values, where)
+    low, high = _range(numbers)
+    if set(distinct.astype(np.float64)) <= {0.0, 1.0}:
+        return Column(values.name, encoding.BINARY, missing, low=low, high=high)
+    return Column(values.name, encoding.NUMBER, missing, low=low, high=high)
+
+
+def _date(values: pd.Series, frame: pd.DataFrame, roles: Roles, missing: int) -> Column:
+    """A date that is not the row's time: how old it is, its weekday, and its hour if it has one."""
+    dated = roles.time is not None and cells.is_date(cells.tidy(frame[roles.time]))
+    parts = ["age_days" if dated else "days", "weekday"]
+    if np.nanmax(cells.wall_seconds(values) % 86400) > 0:
+        parts.append("hour")
+    low, high = _date_range(values)
+    return Column(values.name, encoding.DATE, missing, low=low, high=high, parts=tuple(parts))
+
+
+def _range(numbers: np.ndarray) -> tuple[float, float]:
+    return float(np.nanmin(numbers)), float(np.nanmax(numbers))
+
+
+def _date_range(values: pd.Series) -> tuple[str, str]:
+    return values.min().isoformat(), values.max().isoformat()
+
+
+def _category(values: pd.Series, given: Sequence | None, where: readers.Where) -> Column:
+    """A column with an indicator for each of its values; a gap is one of them where there are any."""
+    known = _found_categories(values, where) if given is None else list(given)
+    if given is not None:
+        outside = encode.category_codes(values, tuple(known)) < 0
+        rule = f"`{values.name}` must be one of its `categories` {known}"
+        remedy = "Add the value to `categories`, or remove the row."
+        readers.refuse_first(outside & values.notna().to_numpy(), values.to_numpy(object), rule, remedy, where)
+    missing = int(values.isna().sum())
+    gap = [None] if missing else []
+    return Column(values.name, encoding.CATEGORY, missing, (*known, *gap), fixed=given is not None)
+
+
+def _found_categories(values: pd.Series, where: readers.Where) -> list:
+    """The sorted values of a column of categories that is what it seems to be."""
+    known = values.dropna()
+    if not cells.is_text(values):
+        found = sorted(known.drop_duplicates().tolist())
+        _check_few(values.name, found)
+        return found
+    found = sorted(known.astype(str).unique())
+    if values.name in found:
+        text = values.to_numpy(object)
+        readers.refuse_first(text == values.name, text, *header_rule(str(values.name)), where)
+    _refuse_text_among_numbers(values, found, where)
+    _check_few(values.name, found)
+    return found
+
+
+def _check_few(name: str, found: Sequence) -> None:
+    if len(found) > MAX_CATEGORIES:
+        raise ValueError(
+            f"`{name}` is text with {len(found)} different values, at most {MAX_CATEGORIES} can be features. Put it in "
+            "`drop` if it is a name or a number of a row, in `entity` if it is an account or a customer, or list its "
+            "values in `categories`."
+        )
+
+
+def header_rule(name: str) -> tuple[str, str]:
+    """What is wrong with a column name among its values, and the remedy."""
+    return f"`{name}` has its own name as a value (a repeated header)", "Remove that line."
+
+
+def _refuse_text_among_numbers(column: pd.Series, found: Sequence[str], where: readers.Where) -> None:
+    """A column whose values are mostly numbers is a number column with a slip in it, not text."""
+    odd = {value for value in found if not readers.is_number(value)}
+    with_commas = {value for value in odd if readers.is_number(value.replace(",", ""))}
+    if len(found) - len(odd) + len(with_commas) <= len(found) / 2:
+        return
+    row = int(np.argmax(column.isin(list(odd)).to_numpy()))
+    message = readers.text_for_number(str(column.name), str(column.iloc[row]))
+    raise ValueError(message.format(place=where(row)) + " Or list the values in `categories`.")
+
+
+# ---- columns that look like no feature --------------------------------------------------------------------------
+
+
+def warn_of_odd_features(frame: pd.DataFrame, plan: Encoding, stacklevel: int = 3) -> None:
+    """Warns of number columns that look like a name, a row number, or the time in another form.
+
+    They stay features: only the user knows. Tables below 100 rows are not looked at.
+
+    Warns: UserWarning that names the columns, why, and the remedy.
+    """
+    if len(frame) < MIN_ROWS_FOR_WARNINGS:
+        return
+    time = plan.named(encoding.TIME)
+    order = None if time is None else np.argsort(cells.tidy(frame[time]).to_numpy(), kind="stable")
+    reasons = {}
+    for column in plan.columns:
+        if column.kind == encoding.NUMBER and column.missing == 0:
+            reason = _oddity(column.name, cells.tidy(frame[column.name]).to_numpy(), order)
+            if reason:
+                reasons.setdefault(reason, []).append(f"`{column.name}`")
+    for reason, names in reasons.items():
+        message = f"{', '.join(names)} {reason}. Put it in `drop`, or in `entity` if it is an account or a customer."
+        warnings.warn(message, UserWarning, stacklevel=stacklevel)
+
+
+def _oddity(name: str, values: np.ndarray, time_order: np.ndarray | None) -> str | None:
+    """What a column without gaps looks like instead of a feature; None if it looks like one."""
+    if values.dtype.kind == "i":
+        num_distinct = np.unique(values).size
+        if num_distinct == values.size:
+            return "is another whole number in every row, as a row number is"
+        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", name)
+        if words and words[-1].lower() in ID_WORDS and num_distinct > MAX_CATEGORIES:
+            return "looks by its name like the number of an account, not an amount"
+    if time_order is not None and values.max() > values.min() and (np.diff(values[time_order]) >= 0).all():
+        return "never falls as time goes on, so that test rows lie beyond all training rows"
+    return None
