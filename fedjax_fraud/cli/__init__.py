@@ -7,7 +7,7 @@ TOML file (``--config``) with the same names; the command line wins.
 import sys
 from collections.abc import Sequence
 
-from fedjax_fraud.cli import errors, generate, parser, partition, report, sweep
+from fedjax_fraud.cli import errors, generate, options, parser, partition, report, sweep
 
 COMMANDS = (sweep, partition, generate, report)
 EPILOG = """exit status:
@@ -64,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parser.parse(make_parser(), argv)
         debug = args.debug
+        options.settle(args)
         with errors.warnings_in_one_line():
             args.run(args)
     except (Exception, KeyboardInterrupt) as error:

@@ -41,6 +41,12 @@ OPTION_OF = {
     "`alerts_per_day`": "--alerts-per-day",
     "`false_alarm`": "--false-alarm-cost",
     "`drop`": "--drop",
+    "`entity`": "--entity",
+    "`positive`": "--positive",
+    "`silo_buckets`": "--silo-buckets",
+    "`missing`": "--missing",
+    "`columns`": "--columns",
+    "`query`": "--query",
     "`coordinator`": "--coordinator HOST:PORT",
     "by='time'": "--split time",
 }

@@ -3,28 +3,58 @@
 import argparse
 
 from fedjax_fraud import conditions
-from fedjax_fraud.cli.parser import Parser, integer, number
+from fedjax_fraud.cli.parser import Parser, integer, number, ratio
+
+
+def settle(args: argparse.Namespace) -> None:
+    """Sets what has its default by other options: who has banks of their own keeps them."""
+    if getattr(args, "partition", "") is None:
+        has_banks = args.silo is not None or len(args.data or ()) > 1
+        args.partition = "natural" if has_banks else "labels"
 
 
 def add_data(parser: Parser) -> None:
     """Which rows, and how they are split."""
     group = parser.add_argument_group("data")
-    group.add_argument("--data", metavar="FILE", help="transactions; without it, the built-in generator")
+    group.add_argument(
+        "--data",
+        nargs="+",
+        metavar="FILE",
+        help="transactions, or one file for each bank, or a database URL; without it, the built-in generator",
+    )
     group.add_argument("--rows", type=integer, default=80_000, metavar="N", help="rows of the built-in generator")
     group.add_argument("--data-seed", type=integer, default=0, metavar="S", help="seed of the generator and the split")
     group.add_argument(
         "--features", default="known_before", metavar="SET", help="PaySim features: known_before, or all (they leak)"
     )
-    group.add_argument("--label", metavar="COLUMN", help="label column of a table that is not in PaySim's format")
-    group.add_argument("--silo", metavar="COLUMN", help="its column with the bank of each row")
-    group.add_argument("--time", metavar="COLUMN", help="its time column")
-    group.add_argument(
-        "--hours-per-unit", type=number, metavar="X", help="of that column: 24 for days; known for dates and PaySim"
-    )
-    group.add_argument("--amount", metavar="COLUMN", help="its column with the money at stake; remains a feature")
-    group.add_argument("--drop", nargs="*", default=[], metavar="COLUMN", help="its columns to leave out")
+    _add_table(group)
     group.add_argument("--split", metavar="HOW", help="time or random; time where there is a time column")
     group.add_argument("--test-fraction", type=number, default=0.2, metavar="X", help="share of the rows to test on")
+
+
+def _add_table(group) -> None:
+    """What the columns of a table are."""
+    group.add_argument("--label", metavar="COLUMN", help="label column of a table that is not in PaySim's format")
+    group.add_argument("--positive", nargs="+", metavar="VALUE", help="its values that mean fraud; default 1")
+    group.add_argument("--silo", metavar="COLUMN", help="its column with the bank of each row")
+    group.add_argument(
+        "--silo-buckets", type=integer, metavar="N", help="deal that column's values to N banks, by a stable hash"
+    )
+    group.add_argument("--time", metavar="COLUMN", help="its time column")
+    group.add_argument(
+        "--hours-per-unit", type=ratio, metavar="X", help="of it: 24 for days, 1/3600; known for dates and PaySim"
+    )
+    group.add_argument("--amount", metavar="COLUMN", help="its column with the money at stake; remains a feature")
+    group.add_argument(
+        "--entity", nargs="+", default=[], metavar="COLUMN", help="its accounts, customers: counted, no features"
+    )
+    group.add_argument("--drop", nargs="*", default=[], metavar="COLUMN", help="its columns to leave out")
+    group.add_argument(
+        "--categorical", nargs="+", default=[], metavar="COLUMN", help="its numbers that are codes; text always is"
+    )
+    group.add_argument("--missing", default="fill", metavar="HOW", help="gaps: fill, or refuse")
+    group.add_argument("--columns", nargs="+", metavar="NAME", help="names for CSV files without a line of names")
+    group.add_argument("--query", metavar="SQL", help="what to ask the database")
 
 
 def add_banks(parser: Parser, one: bool = False) -> None:
@@ -38,9 +68,9 @@ def add_banks(parser: Parser, one: bool = False) -> None:
     group.add_argument("--clients", type=integer, default=3, metavar="K", help="number of banks")
     group.add_argument(
         "--partition",
-        default="labels",
         metavar="KIND",
-        help="labels, feature, quantity, iid, natural (--silo) or controlled (--bank-sizes, --bank-prevalences)",
+        help="labels, feature, quantity, iid, natural (--silo) or controlled (--bank-sizes, --bank-prevalences); "
+        "default natural with --silo or several files, else labels",
     )
     group.add_argument("--partition-feature", default="amount", metavar="NAME", help="for feature: amount, hour, type")
     group.add_argument("--min-positives", type=integer, default=0, metavar="N", help="for labels: frauds of each bank")

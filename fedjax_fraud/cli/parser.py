@@ -83,6 +83,16 @@ def number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"must be a number, got {text!r}. Pass a number such as 0.5.") from None
 
 
+def ratio(text: str) -> float:
+    """A float of the command line, or a ratio such as 1/3600."""
+    top, slash, bottom = text.partition("/")
+    if not slash:
+        return number(text)
+    if number(bottom) == 0:
+        raise argparse.ArgumentTypeError(f"must be a number or a ratio, got {text!r}. Pass one such as 1/3600.")
+    return number(top) / number(bottom)
+
+
 def integer(text: str) -> int:
     """An int of the command line."""
     try:

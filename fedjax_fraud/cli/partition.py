@@ -7,12 +7,12 @@ from fedjax_fraud.cli.parser import PROGRAM, Parser, integer
 from fedjax_fraud.cli.printing import print_json
 
 BASIC = (
-    *("data", "label", "silo", "time", "rows", "alphas", "clients", "partition", "min_positives"),
+    *("data", "label", "positive", "silo", "silo_buckets", "time", "rows", "alphas", "clients", "partition", "min_positives"),
     *("bank_sizes", "bank_prevalences", "seed", "out", "config", "json"),
 )
 EXAMPLES = """examples:
   fedjax-fraud partition --alphas 0.1 1.0 --clients 5
-  fedjax-fraud partition --data claims.csv --label is_fraud --silo bank --partition natural
+  fedjax-fraud partition --data claims.csv --label is_fraud --silo bank
 """
 
 

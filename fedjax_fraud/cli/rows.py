@@ -2,33 +2,71 @@
 
 import argparse
 
+TABLE_OPTIONS = (
+    *("positive", "silo", "silo_buckets", "time", "hours_per_unit", "amount", "entity", "drop"),
+    *("categorical", "columns", "query"),
+)
+
 
 def load(args: argparse.Namespace):
-    """The training and the test rows; ``args.split`` becomes what was done."""
+    """The training and the test rows; ``args.split`` becomes what was done. Shows what the columns were taken for."""
+    from fedjax_fraud import data
+
+    table = _read(args)
+    how = args.split or ("random" if table.time is None else "time")
+    args.split = how
+    train, test = data.split(table, by=how, test_fraction=args.test_fraction, seed=args.data_seed)
+    if args.data is not None and not (args.quiet or args.json or getattr(args, "process_id", None)):
+        _show(train, test)
+    return train, test
+
+
+def _read(args: argparse.Namespace):
+    """All rows, before they are split."""
     from fedjax_fraud import cache, data
 
     if args.data is None:
-        table = data.paysim_like(args.rows, args.data_seed, features=args.features)
-    elif args.label is None:
-        kept = cache.cache_folder() if args.cache else None
-        table = data.load_paysim(args.data, features=args.features, cache=kept)
-    else:
-        table = data.load_table(
-            args.data,
+        return data.paysim_like(args.rows, args.data_seed, features=args.features)
+    source = args.data[0] if len(args.data) == 1 else args.data
+    if args.label is None:
+        given = [name for name in TABLE_OPTIONS if getattr(args, name)] + ["data"] * (len(args.data) > 1)
+        if given:
+            raise ValueError(
+                f"--{given[0].replace('_', '-')} needs --label COLUMN too: without it the file is taken for PaySim's. "
+                "Name the label."
+            )
+        return data.load_paysim(source, features=args.features, cache=cache.cache_folder() if args.cache else None)
+    try:
+        return data.load_table(
+            source,
             args.label,
             silo=args.silo,
             time=args.time,
             amount=args.amount,
             drop=tuple(args.drop),
+            categories=dict.fromkeys(args.categorical),
             hours_per_unit=args.hours_per_unit,
+            positive=args.positive,
+            missing=args.missing,
+            silo_buckets=args.silo_buckets,
+            entity=tuple(args.entity),
+            query=args.query,
+            columns=args.columns,
         )
-    how = args.split or ("random" if table.time is None else "time")
-    args.split = how
-    return data.split(table, by=how, test_fraction=args.test_fraction, seed=args.data_seed)
+    except ImportError as error:  # of a database: something to install, no fault of ours
+        raise ValueError(str(error)) from error
+
+
+def _show(train, test) -> None:
+    """What the columns were taken for, a line for each kind."""
+    num_rows, num_frauds = train.labels.size + test.labels.size, int(train.labels.sum() + test.labels.sum())
+    print(
+        f"{train.source}: {num_rows:,} rows, {num_frauds:,} frauds ({100 * num_frauds / num_rows:.3g} %), "
+        f"{len(train.names)} inputs of the model\n{train.encoding.summary()}"
+    )
 
 
 def record(config: dict, args: argparse.Namespace) -> None:
     """Adds to ``config`` what the library does not know: the data options, and the model's widths."""
-    names = ("features", "label", "silo", "time", "hours_per_unit", "amount", "drop")
-    names += ("split", "test_fraction", "data_seed", "hidden")
+    names = ("features", "label", *TABLE_OPTIONS, "missing", "split", "test_fraction", "data_seed", "hidden")
     config |= {name: getattr(args, name) for name in names}

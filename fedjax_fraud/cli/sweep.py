@@ -14,13 +14,13 @@ from fedjax_fraud.cli.printing import print_json
 from fedjax_fraud.cli.progress import progress
 
 BASIC = (
-    *("data", "label", "silo", "time", "drop", "alphas", "clients", "partition"),
+    *("data", "label", "positive", "silo", "silo_buckets", "time", "entity", "drop", "alphas", "clients", "partition"),
     *("algorithms", "seeds", "rounds", "epochs", "client_lr", "mu", "stragglers", "policy"),
     *("out", "config", "resume", "quiet", "json"),
 )
 EXAMPLES = """examples:
   fedjax-fraud sweep --out results
-  fedjax-fraud sweep --data claims.csv --label is_fraud --silo bank --partition natural
+  fedjax-fraud sweep --data claims.csv --label is_fraud --silo bank --time ts
   fedjax-fraud sweep --algorithms fedavg scaffold --client-lr 0.03 0.1 --seeds 20
   fedjax-fraud sweep --stragglers 0 0.5 0.9 --policy wait partial drop
 """

@@ -156,7 +156,7 @@ def _found_categories(values: pd.Series, where: readers.Where) -> list:
 def _check_few(name: str, found: Sequence) -> None:
     if len(found) > MAX_CATEGORIES:
         raise ValueError(
-            f"`{name}` is text with {len(found)} different values, at most {MAX_CATEGORIES} can be features. Put it in "
+            f"`{name}` is a category of {len(found)} different values, at most {MAX_CATEGORIES} can be features. Put it in "
             "`drop` if it is a name or a number of a row, in `entity` if it is an account or a customer, or list its "
             "values in `categories`."
         )

@@ -565,6 +565,8 @@ def _data(case: _Case) -> str:
         *(_side_words(manifest, side) for side in ("train", "test")),
         _rule_words(manifest),
         *_overlap_words(manifest),
+        *_crossing_words(manifest),
+        *_leak_words(manifest),
         f"Features ({len(features)}): {named}.",
     ]
     return "## Data\n\n" + "\n".join(f"- {line}" for line in lines)
@@ -604,6 +606,30 @@ def _overlap_words(manifest: Mapping) -> list[str]:
         for role in overlap
     ]
     return [f"Account overlap between training and test rows, by role: {'; '.join(words)}."]
+
+
+def _crossing_words(manifest: Mapping) -> list[str]:
+    """Accounts of two banks."""
+    crossings = facts.fact(manifest, "data", "silo_crossings")
+    if not crossings:
+        return []
+    words = [
+        f"{role}: {_count(facts.number_fact(crossings, role, 'num_accounts_in_two_silos'))} accounts, in "
+        f"{100 * facts.number_fact(crossings, role, 'share_of_rows'):.2f} % of the rows"
+        for role in crossings
+    ]
+    return [f"Accounts that two banks or more have rows of, by role: {'; '.join(words)}."]
+
+
+def _leak_words(manifest: Mapping) -> list[str]:
+    """Columns that may give the label away."""
+    leaks = facts.fact(manifest, "data", "suspected_leaks") or ()
+    return [
+        f"**Suspected leak**: `{leak['rule']}` finds {100 * leak['recall']:.1f} % of the training frauds, and "
+        f"{100 * leak['precision']:.1f} % of what it finds is fraud."
+        + ("" if leak["is_feature"] else " The column is no feature.")
+        for leak in leaks
+    ]
 
 
 def _meaning(case: _Case) -> str:

@@ -1,0 +1,172 @@
+"""The data options: a table of one's own, as a user would name its columns."""
+
+import sqlite3
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedjax_fraud import cli
+from fedjax_fraud.cli import processes
+
+NUM_ROWS = 240
+
+
+@pytest.fixture(autouse=True)
+def _one_device(monkeypatch):
+    monkeypatch.setattr(processes, "set_up_jax", lambda keep_programs: None)
+
+
+@pytest.fixture
+def frame():
+    """A bank's table: text labels, gaps, a silo, dates."""
+    rng = np.random.default_rng(0)
+    amount = rng.lognormal(3, 2, NUM_ROWS)
+    return pd.DataFrame(
+        {
+            "is_fraud": np.where(rng.random(NUM_ROWS) < 0.2, "Yes", "No"),
+            "bank": rng.choice(["North", "South", "West"], NUM_ROWS),
+            "ts": pd.date_range("2026-01-01", periods=NUM_ROWS, freq="6h"),
+            "amount": np.where(np.arange(NUM_ROWS) % 9 == 0, np.nan, amount),
+            "customer": [f"C{row % 70}" for row in range(NUM_ROWS)],
+            "kind": rng.choice(["shop", "web"], NUM_ROWS),
+        }
+    )
+
+
+OWN = "--label is_fraud --positive Yes --silo bank --time ts --entity customer".split()
+
+
+class AskedError(Exception):
+    """Carries what the command line asked of ``sweep``."""
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """The rows and options that ``sweep`` is called with."""
+
+    def fake(train, test, **options):
+        raise AskedError(train, test, options)
+
+    monkeypatch.setattr(sys.modules["fedjax_fraud.sweep"], "sweep", fake)
+
+    def run(*arguments):
+        monkeypatch.setattr(cli.errors, "report", lambda error, debug: caught.append(error))
+        caught = []
+        cli.main(["sweep", "--out", str(tmp_path / "out"), *map(str, arguments)])
+        assert isinstance(caught[0], AskedError), caught
+        return caught[0].args
+
+    return run
+
+
+def refusal(capsys, *arguments):
+    """The one line of a command that must fail."""
+    assert cli.main(["sweep", *map(str, arguments)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_a_table_with_banks_keeps_them(asked, frame, tmp_path):
+    frame.to_csv(tmp_path / "my.csv", index=False)
+    train, test, options = asked("--data", tmp_path / "my.csv", *OWN)
+    assert options["partition_kind"] == "natural"
+    assert set(train.silo) == {"North", "South", "West"}
+    assert train.labels.sum() + test.labels.sum() == (frame.is_fraud == "Yes").sum()
+    assert train.time.max() < test.time.min()
+    assert "amount is missing" in train.names and "ts.hour_sin" in train.names
+
+
+def test_another_partition_can_be_asked_for(asked, frame, tmp_path):
+    frame.to_csv(tmp_path / "my.csv", index=False)
+    *_, options = asked("--data", tmp_path / "my.csv", *OWN, "--partition", "labels")
+    assert options["partition_kind"] == "labels"
+
+
+def test_what_the_columns_were_taken_for_is_printed_before_training(asked, frame, tmp_path, capsys):
+    frame.to_csv(tmp_path / "my.csv", index=False)
+    asked("--data", tmp_path / "my.csv", *OWN)
+    said = capsys.readouterr().out
+    assert said.startswith(f"my.csv: {NUM_ROWS} rows, {(frame.is_fraud == 'Yes').sum()} frauds (")
+    for line in ("label      is_fraud", "silo       bank", "signed log amount (27 gaps)", "category   kind (2 values)"):
+        assert line in said
+    asked("--data", tmp_path / "my.csv", *OWN, "--quiet")
+    assert capsys.readouterr().out == ""
+
+
+def test_a_file_for_each_bank_is_a_federation(asked, frame, tmp_path):
+    paths = []
+    for bank, rows in frame.groupby("bank"):
+        paths.append(tmp_path / f"{bank}.csv")
+        rows.drop(columns=["bank", "customer"]).to_csv(paths[-1], index=False, header=False)
+    train, _, options = asked(
+        "--data", *paths, "--columns", "fraud", "ts", "amount", "kind", "--label", "fraud", "--positive", "Yes", "--time", "ts"
+    )
+    assert options["partition_kind"] == "natural"
+    assert set(train.silo) == {"North", "South", "West"}
+
+
+def test_a_column_can_be_dealt_to_banks(asked, frame, tmp_path):
+    options = "--label is_fraud --positive Yes --silo customer --silo-buckets 4 --drop bank ts --categorical amount"
+    frame.assign(amount=frame.amount.round(-2).clip(upper=500)).to_parquet(tmp_path / "my.parquet")
+    train, *_ = asked("--data", tmp_path / "my.parquet", *options.split())
+    assert set(train.silo) == {0, 1, 2, 3}
+    assert "amount=100.0" in train.names
+
+
+def test_a_database_is_a_table(asked, frame, tmp_path):
+    pytest.importorskip("sqlalchemy")
+    connection = sqlite3.connect(tmp_path / "bank.db")
+    frame.to_sql("payments", connection, index=False)
+    connection.close()
+    url = f"sqlite:///{tmp_path / 'bank.db'}"
+    train, test, _ = asked("--data", url, "--query", "select * from payments", *OWN)
+    frame.to_csv(tmp_path / "my.csv", index=False)
+    same, *_ = asked("--data", tmp_path / "my.csv", *OWN)
+    np.testing.assert_array_equal(train.features, same.features)
+    assert train.labels.size + test.labels.size == NUM_ROWS
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ("--silo bank", ["--silo", "needs --label"]),
+        ("--query select", ["--query", "needs --label"]),
+        ("--label is_fraud", ["`is_fraud`", "--positive"]),
+        ("--label is_fraud --positive maybe", ["--positive", "'maybe'", "No, Yes"]),
+        ("--label is_fraud --positive Yes", ["`customer`", "--drop", "--entity"]),
+        ("--label is_fraud --positive Yes --entity customer --missing refuse", ["`amount`", "no value", "line 2"]),
+        ("--label is_fraud --positive Yes --entity customer --missing guess", ["--missing", "'guess'"]),
+        ("--label is_fraud --positive Yes --silo bank --silo-buckets 1", ["--silo-buckets", "1"]),
+        ("--label is_fraud --query select", ["--query", "is for a database"]),
+    ],
+)
+def test_what_does_not_fit_is_one_line_with_the_option(capsys, frame, tmp_path, options, words):
+    frame.to_csv(tmp_path / "my.csv", index=False)
+    line = refusal(capsys, "--data", tmp_path / "my.csv", *options.split(), "--out", tmp_path / "out")
+    assert all(word in line for word in words), line
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_files_need_a_label_too(capsys, tmp_path):
+    assert "--data needs --label" in refusal(capsys, "--data", "a.csv", "b.csv", "--out", tmp_path / "out")
+
+
+def test_without_sqlalchemy_the_extra_is_one_line(capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    line = refusal(
+        capsys, "--data", "sqlite:///bank.db", "--query", "select 1", "--label", "y", "--out", tmp_path / "out"
+    )
+    assert "fedjax-fraud[sql]" in line
+
+
+@pytest.mark.parametrize("text, value", [("24", 24.0), ("1/3600", 1 / 3600), ("0.5", 0.5)])
+def test_a_unit_may_be_a_ratio(text, value):
+    assert cli.parser.ratio(text) == value
+
+
+@pytest.mark.parametrize("text", ["1/0", "a/2", "hour", "1/"])
+def test_what_is_no_ratio_is_refused(text):
+    with pytest.raises(cli.parser.argparse.ArgumentTypeError):
+        cli.parser.ratio(text)
