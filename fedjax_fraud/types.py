@@ -24,7 +24,7 @@ class Transactions(NamedTuple):
       hours_per_unit: what one unit of ``time`` is in hours, or None where that is not known.
       encoding: what was made of each column, a ``data.encoding.Encoding``, or None.
       preprocessing: what ``split`` fitted on the training rows, a ``data.Preprocessing``; None before.
-      beginnings: account column -> ``[samples]`` the first characters of each name: looked at for leaks, never features.
+      beginnings: account column -> ``[samples]`` how each name begins: looked at for leaks, never features.
       findings: what ``split`` found, as plain values for the record: gaps filled, unseen categories, suspected leaks.
     """
 

@@ -35,10 +35,10 @@ def frame():
     )
 
 
-OWN = "--label is_fraud --positive Yes --silo bank --time ts --entity customer".split()
+OWN = ["--label", "is_fraud", "--positive", "Yes", "--silo", "bank", "--time", "ts", "--entity", "customer"]
 
 
-class AskedError(Exception):
+class AskedError(BaseException):
     """Carries what the command line asked of ``sweep``."""
 
 
@@ -52,11 +52,9 @@ def asked(monkeypatch, tmp_path):
     monkeypatch.setattr(sys.modules["fedjax_fraud.sweep"], "sweep", fake)
 
     def run(*arguments):
-        monkeypatch.setattr(cli.errors, "report", lambda error, debug: caught.append(error))
-        caught = []
-        cli.main(["sweep", "--out", str(tmp_path / "out"), *map(str, arguments)])
-        assert isinstance(caught[0], AskedError), caught
-        return caught[0].args
+        with pytest.raises(AskedError) as caught:
+            cli.main(["sweep", "--out", str(tmp_path / "out"), *map(str, arguments)])
+        return caught.value.args
 
     return run
 
@@ -101,7 +99,19 @@ def test_a_file_for_each_bank_is_a_federation(asked, frame, tmp_path):
         paths.append(tmp_path / f"{bank}.csv")
         rows.drop(columns=["bank", "customer"]).to_csv(paths[-1], index=False, header=False)
     train, _, options = asked(
-        "--data", *paths, "--columns", "fraud", "ts", "amount", "kind", "--label", "fraud", "--positive", "Yes", "--time", "ts"
+        "--data",
+        *paths,
+        "--columns",
+        "fraud",
+        "ts",
+        "amount",
+        "kind",
+        "--label",
+        "fraud",
+        "--positive",
+        "Yes",
+        "--time",
+        "ts",
     )
     assert options["partition_kind"] == "natural"
     assert set(train.silo) == {"North", "South", "West"}

@@ -28,9 +28,11 @@ def test_hours_stand_on_a_circle_of_a_day():
 
 
 def test_weekdays_are_those_of_the_calendar():
-    dates = pd.to_datetime(["1969-12-31", "1970-01-01 23:59", "2026-11-30", "2024-02-29"])
+    dates = pd.to_datetime(["1969-12-31 00:00", "1970-01-01 23:59", "2026-11-30 00:00", "2024-02-29 00:00"])
     made = encoded({"d": dates}, Column("d", "time", parts=("weekday",)))
-    day = [name.split("=")[1] for row in np.stack(list(made.values()), 1) for name, on in zip(made, row, strict=True) if on]
+    day = [
+        name.split("=")[1] for row in np.stack(list(made.values()), 1) for name, on in zip(made, row, strict=True) if on
+    ]
     assert day == ["Wed", "Thu", "Mon", "Thu"]
 
 
@@ -68,7 +70,7 @@ def test_categories_of_text_know_their_values_in_any_form(values):
 
 
 def test_a_column_that_is_missing_is_named_with_what_there_is():
-    with pytest.raises(ValueError, match="`frame` lacks the column `z`.* It has a, b"):
+    with pytest.raises(ValueError, match=r"`frame` lacks the column `z`.* It has a, b"):
         encoded({"a": [1], "b": [2]}, Column("a", "number"), Column("z", "number"))
 
 

@@ -57,7 +57,7 @@ def test_every_column_is_listed_with_what_it_was_taken_for():
 @pytest.mark.parametrize(
     "num_rows, hours, parts",
     [
-        (48, 1, ("hour", )),
+        (48, 1, ("hour",)),
         (30, 1, ()),
         (20, 24, ("day_of_seven",)),
         (10, 24, ()),
@@ -102,14 +102,18 @@ def test_the_time_in_another_form_is_asked_about():
         load_table(frame(t=np.arange(NUM_ROWS), days=np.arange(NUM_ROWS) // 24), "y", time="t")
 
 
-@pytest.mark.parametrize("name, values", [("amount", RNG.normal(size=NUM_ROWS)), ("pin_number", np.arange(NUM_ROWS) % 9)])
+@pytest.mark.parametrize(
+    "name, values", [("amount", RNG.normal(size=NUM_ROWS)), ("pin_number", np.arange(NUM_ROWS) % 9)]
+)
 def test_amounts_and_short_codes_are_not_asked_about(name, values):
     load_table(frame(**{name: values}), "y")
 
 
 def test_entities_are_codes_that_agree_across_columns_and_gaps_are_nobody():
     table = load_table(
-        frame(origin=["C1", "C2", None, None] * 50, receiver=["C2", "C3", None, "C1"] * 50), "y", entity=["origin", "receiver"]
+        frame(origin=["C1", "C2", None, None] * 50, receiver=["C2", "C3", None, "C1"] * 50),
+        "y",
+        entity=["origin", "receiver"],
     )
     origin, receiver = table.accounts["origin"], table.accounts["receiver"]
     assert origin[1] == receiver[0] and origin[0] == receiver[3]

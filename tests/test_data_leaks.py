@@ -68,7 +68,9 @@ def test_an_amount_that_takes_the_whole_balance_is_found_as_a_pair():
 
 
 def test_a_category_is_named_by_its_word():
-    leak = only(found_in(categories={"status": (LABELS.astype(np.int64) - (np.arange(NUM_ROWS) % 7 == 1), ["open", "closed"])}))
+    leak = only(
+        found_in(categories={"status": (LABELS.astype(np.int64) - (np.arange(NUM_ROWS) % 7 == 1), ["open", "closed"])})
+    )
     assert leak.rule == "status = closed" and leak.precision == 1.0
 
 

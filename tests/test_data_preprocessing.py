@@ -8,7 +8,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedjax_fraud.data import describe_split, load_paysim, load_table, preprocessing, read_frame, split, write_paysim_csv
+from fedjax_fraud.data import (
+    describe_split,
+    load_paysim,
+    load_table,
+    preprocessing,
+    read_frame,
+    split,
+    write_paysim_csv,
+)
 from fedjax_fraud.types import Transactions
 
 NUM_ROWS = 400
@@ -173,7 +181,7 @@ def test_what_counts_as_heavy_tails(draw, heavy):
 
 def test_a_new_table_without_gaps_in_training_is_filled_where_the_median_is_known():
     """Scoring must not fail for a gap in a column of a table that had none."""
-    train, *_ , test_rows = halves(messy(), "time")
+    train, *_, test_rows = halves(messy(), "time")
     test_rows = test_rows.assign(visits=np.nan)
     features = train.preprocessing.features(test_rows)
     chex.assert_tree_all_finite(features)
@@ -181,7 +189,7 @@ def test_a_new_table_without_gaps_in_training_is_filled_where_the_median_is_know
 
 @pytest.mark.parametrize("name", ["amount", "when", "kind", "opened"])
 def test_a_table_without_a_column_that_is_needed_is_refused(name):
-    train, *_ , rows = halves(messy(), "time")
+    train, *_, rows = halves(messy(), "time")
     with pytest.raises(ValueError, match=f"`frame` lacks the column `{name}`"):
         train.preprocessing.features(rows.drop(columns=name))
 

@@ -10,10 +10,15 @@ import pytest
 
 from fedjax_fraud.data import describe_split, load_paysim, load_table, split
 
-HEART = "age sex cp trestbps chol fbs restecg thalach exang oldpeak slope ca thal num".split()
+HEART = [
+    *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach"),
+    *("exang", "oldpeak", "slope", "ca", "thal", "num"),
+]
 HOSPITALS = tuple(f"heart_disease/processed.{name}.data" for name in ("cleveland", "hungarian", "switzerland", "va"))
 paysim_all = functools.partial(load_paysim, features="all")
-paysim_2 = functools.partial(load_table, label="isFraud", silo="bankOrig", time="step", hours_per_unit=1, amount="amount")
+paysim_2 = functools.partial(
+    load_table, label="isFraud", silo="bankOrig", time="step", hours_per_unit=1, amount="amount"
+)
 ulb = functools.partial(load_table, label="Class", time="Time", hours_per_unit=1 / 3600, amount="Amount")
 handbook = functools.partial(
     load_table, label="TX_FRAUD", silo="TERMINAL_ID", silo_buckets=5, time="TX_DATETIME", amount="TX_AMOUNT"
@@ -37,9 +42,7 @@ CLEAN = {
     "cards of ULB": ("ulb_creditcard_sample.parquet", ulb, 8585, 492, 0, 31),
     "handbook": (
         "card_handbook_35d.parquet",
-        functools.partial(
-            handbook, drop=[*COPIES_OF_TIME, "TX_FRAUD_SCENARIO"], entity=["CUSTOMER_ID", "TERMINAL_ID"]
-        ),
+        functools.partial(handbook, drop=[*COPIES_OF_TIME, "TX_FRAUD_SCENARIO"], entity=["CUSTOMER_ID", "TERMINAL_ID"]),
         *(335_047, 2961, 5, 10),
     ),
     "credit default": ("credit_default_uci_30k.csv.gz", credit, 30_000, 6636, 0, 33),
@@ -82,7 +85,9 @@ def test_the_gaps_of_the_hospitals_are_counted_and_get_inputs(shared_data):
         name: count for name, count in missing.items() if count
     }
     assert {"ca is missing", "thal is missing"} <= set(train.names)
-    assert sorted(np.unique(table.silo)) == [f"processed.{name}.data" for name in ("cleveland", "hungarian", "switzerland", "va")]
+    assert sorted(np.unique(table.silo)) == [
+        f"processed.{name}.data" for name in ("cleveland", "hungarian", "switzerland", "va")
+    ]
 
 
 @pytest.mark.shared
@@ -101,7 +106,9 @@ def test_paysim_2_gives_itself_away_by_its_balances_and_by_the_names_of_its_mule
 
 @pytest.mark.shared
 def test_the_scenario_of_the_handbook_is_found(shared_data):
-    table = handbook(shared_data / "card_handbook_35d.parquet", drop=COPIES_OF_TIME, entity=["CUSTOMER_ID", "TERMINAL_ID"])
+    table = handbook(
+        shared_data / "card_handbook_35d.parquet", drop=COPIES_OF_TIME, entity=["CUSTOMER_ID", "TERMINAL_ID"]
+    )
     with pytest.warns(UserWarning, match=r"TX_FRAUD_SCENARIO = 1 or 2 or 3 \(recall 1.000, precision 1.000\)"):
         train, test = split(table)
     assert [leak["column"] for leak in describe_split(train, test)["suspected_leaks"]] == ["TX_FRAUD_SCENARIO"]

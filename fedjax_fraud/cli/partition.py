@@ -7,7 +7,19 @@ from fedjax_fraud.cli.parser import PROGRAM, Parser, integer
 from fedjax_fraud.cli.printing import print_json
 
 BASIC = (
-    *("data", "label", "positive", "silo", "silo_buckets", "time", "rows", "alphas", "clients", "partition", "min_positives"),
+    *(
+        "data",
+        "label",
+        "positive",
+        "silo",
+        "silo_buckets",
+        "time",
+        "rows",
+        "alphas",
+        "clients",
+        "partition",
+        "min_positives",
+    ),
     *("bank_sizes", "bank_prevalences", "seed", "out", "config", "json"),
 )
 EXAMPLES = """examples:

@@ -67,9 +67,7 @@ def check_columns(frame: pd.DataFrame, plan: Encoding) -> None:
         raise ValueError(f"`frame` lacks the column `{missing[0]}`, which the features need. It has {found}. Add it.")
 
 
-def _features(
-    frame: pd.DataFrame, column: Column, plan: Encoding, where: readers.Where
-) -> Mapping[str, np.ndarray]:
+def _features(frame: pd.DataFrame, column: Column, plan: Encoding, where: readers.Where) -> Mapping[str, np.ndarray]:
     """name -> ``[rows]`` of one column; empty if it gives none."""
     if column.kind in (encoding.NUMBER, encoding.SIGNED_LOG, encoding.BINARY):
         return {column.name: float32_numbers(cells.tidy(frame[column.name]), where)}
@@ -121,12 +119,10 @@ def clock_hours(column: pd.Series, hours_per_unit: float | int | None) -> np.nda
     return None if hours_per_unit is None else column.to_numpy(np.float64) * hours_per_unit
 
 
-def _clock_features(
-    frame: pd.DataFrame, column: Column, plan: Encoding, where: readers.Where
-) -> dict[str, np.ndarray]:
+def _clock_features(frame: pd.DataFrame, column: Column, plan: Encoding, where: readers.Where) -> dict[str, np.ndarray]:
     """The hour, the weekday and the age of a date or time column, as far as ``column.parts`` asks for them."""
     name, values = column.name, cells.tidy(frame[column.name])
-    if column.kind == encoding.DATE or "weekday" in column.parts:
+    if column.kind == encoding.DATE or "weekday" in column.parts or isinstance(column.low, str):
         _check_dates(values)
     else:
         cells.finite_numbers(values, where)

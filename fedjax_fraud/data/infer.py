@@ -66,7 +66,9 @@ def infer(
             if refuse_missing:
                 cells.refuse_gaps(values, where)
             given = name in categories
-            columns.append(_category(values, categories[name], where) if given else _feature(values, frame, roles, where))
+            columns.append(
+                _category(values, categories[name], where) if given else _feature(values, frame, roles, where)
+            )
     return Encoding(tuple(columns), hours_per_unit)
 
 
@@ -156,9 +158,9 @@ def _found_categories(values: pd.Series, where: readers.Where) -> list:
 def _check_few(name: str, found: Sequence) -> None:
     if len(found) > MAX_CATEGORIES:
         raise ValueError(
-            f"`{name}` is a category of {len(found)} different values, at most {MAX_CATEGORIES} can be features. Put it in "
-            "`drop` if it is a name or a number of a row, in `entity` if it is an account or a customer, or list its "
-            "values in `categories`."
+            f"`{name}` is a category of {len(found)} different values, at most {MAX_CATEGORIES} can be features. Put "
+            "it in `drop` if it is a name or a number of a row, in `entity` if an account or a customer, or list "
+            "its values in `categories`."
         )
 
 

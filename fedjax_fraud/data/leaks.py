@@ -1,4 +1,4 @@
-"""Columns that alone all but give the label away: filled in after the fact, or an artefact of how the data were made."""
+"""Columns that alone all but give the label away: filled in after the fact, or an artefact of a generator."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple

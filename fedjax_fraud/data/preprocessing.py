@@ -1,4 +1,4 @@
-"""All that the training rows decide about features, as one value that a file can hold and a new table can be put through.
+"""All that the training rows decide about features, as one value: a file can hold it, a new table be put through it.
 
 ``fit`` is given features before any fitting: those of ``encode`` (tables), of ``paysim``, or anybody's columns.
 """
@@ -191,7 +191,7 @@ def fit(features: np.ndarray, names: Sequence[str], in_train: np.ndarray, plan: 
         column = columns.get(column_of[name])
         if np.isnan(values).any():
             gaps.setdefault(column_of[name], (name, np.isnan(values)))
-        may_have_gaps = (is_table and column.kind != encoding.CATEGORY) or np.isnan(features[:, at]).any()
+        may_have_gaps = (is_table and column.kind != encoding.CATEGORY) or bool(np.isnan(features[:, at]).any())
         feature = _fit_value(name, values, column, may_have_gaps)
         if feature is not None:
             fitted.append(feature)
@@ -199,7 +199,9 @@ def fit(features: np.ndarray, names: Sequence[str], in_train: np.ndarray, plan: 
         if not missing.all():
             fitted.append(_scaled(Feature(f"{column} is missing", origin, MISSING, None, 0, 1, 1), missing * 1.0)[0])
     if not fitted:
-        raise ValueError("`transactions` has no feature that varies in the training rows. Drop less, or load more rows.")
+        raise ValueError(
+            "`transactions` has no feature that varies in the training rows. Drop less, or load more rows."
+        )
     return Preprocessing(tuple(fitted), _decided(plan, fitted, column_of) if is_table else plan)
 
 

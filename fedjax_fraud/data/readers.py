@@ -123,9 +123,7 @@ def check_both_classes(labels: np.ndarray, column: str, source: str) -> None:
 
 
 @contextmanager
-def _one_line_errors(
-    path: Path, numeric: Sequence[str] = (), columns: Sequence[str] | None = None
-) -> Iterator[None]:
+def _one_line_errors(path: Path, numeric: Sequence[str] = (), columns: Sequence[str] | None = None) -> Iterator[None]:
     """Turns what the readers raise within the block into one line that names file, line, column and value."""
     try:
         yield

@@ -38,7 +38,9 @@ def read(
     """The table as ``read_frame``, what to call it, and where its rows are."""
     if sql.is_url(source):
         if query is None:
-            raise ValueError("`data` is a database URL, which needs a `query`. Pass one, such as 'select * from payments'.")
+            raise ValueError(
+                "`data` is a database URL, which needs a `query`. Pass one, such as 'select * from payments'."
+            )
         frame, name = sql.read_query(source, query)
         _check_names(frame)
         return frame.rename(columns=str), name, lambda row: f"row {row + 1} of the query"
@@ -76,7 +78,7 @@ def _read_files(paths: Sequence[Path], columns: Sequence[str] | None) -> tuple[p
     ]
     try:
         joined = pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
         reason = str(error).split("\n")[0].strip(". ")
         raise ValueError(f"`data` has files that do not fit together: {reason}. Mend that column.") from error
     sizes = [table.num_rows for table in tables]
@@ -113,7 +115,9 @@ def _check_alike(first_path: Path, first: pa.Table, path: Path, table: pa.Table)
     odd = sorted(set(first.column_names) ^ set(table.column_names))
     if odd:
         has, lacks = (path, first_path) if odd[0] in table.column_names else (first_path, path)
-        raise ValueError(f"`data` has files with other columns: `{odd[0]}` is in {has.name}, not in {lacks.name}. Mend one.")
+        raise ValueError(
+            f"`data` has files with other columns: `{odd[0]}` is in {has.name}, not in {lacks.name}. Mend one."
+        )
     if FILE_COLUMN in table.column_names:
         raise ValueError(f"`data` is several files, whose names become a column `{FILE_COLUMN}`; rename theirs.")
 

@@ -41,7 +41,7 @@ def read_query(url: str, query: str) -> tuple[pd.DataFrame, str]:
             f"`data` needs the driver of {parsed.drivername}, which is not installed: {_reason(error)}. Install it, "
             "for example `pip install 'psycopg[binary]'` for postgresql+psycopg."
         ) from error
-    except alchemy.exc.SQLAlchemyError as error:
+    except (alchemy.exc.SQLAlchemyError, pd.errors.DatabaseError) as error:
         raise ValueError(
             f"`query` failed on {parsed.render_as_string(hide_password=True)}: {_reason(error)}. "
             "Check the URL and try the query in the database's own shell."
@@ -62,9 +62,9 @@ def _alchemy() -> ModuleType:
 def _check_sqlite_file(url) -> None:
     """SQLite makes an empty database of a name that does not exist; a typing error must not."""
     name = url.database
-    if url.get_backend_name() == "sqlite" and name not in (None, "", ":memory:") and not name.startswith("file:"):
-        if not Path(name).is_file():
-            raise FileNotFoundError(f"`data` must name a SQLite file, got {name!r}. Check the name and the folder.")
+    in_memory = name in (None, "", ":memory:") or name.startswith("file:")
+    if url.get_backend_name() == "sqlite" and not in_memory and not Path(name).is_file():
+        raise FileNotFoundError(f"`data` must name a SQLite file, got {name!r}. Check the name and the folder.")
 
 
 def _reason(error: BaseException) -> str:

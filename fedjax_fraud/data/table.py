@@ -105,7 +105,9 @@ def load_table(
     )
 
 
-def _check_options(hours_per_unit: float | int | None, missing: str, silo: str | None, silo_buckets: int | None) -> None:
+def _check_options(
+    hours_per_unit: float | int | None, missing: str, silo: str | None, silo_buckets: int | None
+) -> None:
     if hours_per_unit is not None:
         checks.check_positive("hours_per_unit", hours_per_unit)
     checks.check_choice("missing", [missing], MISSING)
@@ -177,7 +179,9 @@ def _chosen_labels(column: pd.Series, positive: tuple[str, ...]) -> np.ndarray:
     absent = [value for value in positive if value not in found]
     if absent:
         shown = ", ".join(found[:8])
-        raise ValueError(f"`positive` {absent[0]!r} does not occur in `{column.name}`, which holds {shown}. Choose from these.")
+        raise ValueError(
+            f"`positive` {absent[0]!r} does not occur in `{column.name}`, which holds {shown}. Choose from these."
+        )
     return text.isin(positive).to_numpy().astype(np.int32)
 
 
