@@ -33,8 +33,13 @@ def test_the_summary_has_a_line_for_each_kind():
         "  time       when",
         "  signed log amount (3 gaps)",
         "  category   kind (8 values, 2 gaps)",
-        "  constant   currency (always EUR)",
+        "  constant   currency: always EUR",
     ]
+
+
+def test_the_summary_of_a_wide_table_is_short():
+    plan = Encoding(tuple(Column(f"V{at}", "number") for at in range(40)))
+    assert plan.summary().endswith("V10, V11 and 28 more")
 
 
 def test_the_record_is_strict_json_that_gives_the_encoding_back():

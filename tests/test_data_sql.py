@@ -96,7 +96,7 @@ def test_a_query_without_rows_says_so(url):
 
 
 def test_postgresql_gives_the_same_table():
-    """Set FEDJAX_FRAUD_POSTGRES to a URL whose user may create a temporary table."""
+    """Set FEDJAX_FRAUD_POSTGRES to the URL of any database: the rows come with the query."""
     url = os.environ.get("FEDJAX_FRAUD_POSTGRES")
     if not url:
         pytest.skip("no PostgreSQL here: FEDJAX_FRAUD_POSTGRES is not set")

@@ -8,6 +8,7 @@ NUMBER, SIGNED_LOG, BINARY, CATEGORY, DATE = "number", "signed log", "0/1", "cat
 CONSTANT, DROPPED = "constant", "dropped"
 KINDS = (LABEL, SILO, TIME, ENTITY, NUMBER, SIGNED_LOG, BINARY, CATEGORY, DATE, CONSTANT, DROPPED)
 SHOWN_CATEGORIES = 6
+SHOWN_NAMES = 12
 
 
 class Column(NamedTuple):
@@ -67,12 +68,15 @@ class Encoding(NamedTuple):
         return "\n".join("  ".join([*cells, line[3]]).rstrip() for cells, line in zip(padded, lines, strict=True))
 
     def summary(self) -> str:
-        """The same by kind, a line for each, so that a wide table stays short."""
+        """The same by kind and note, a line for each, so that a wide table stays short."""
+        alike: dict[tuple[str, str], list[str]] = {}
+        for one in self.columns:
+            alike.setdefault((one.kind, one.note), []).append(_short(one))
         lines = []
-        for kind in KINDS:
-            columns = [one for one in self.columns if one.kind == kind]
-            if columns:
-                lines.append(f"  {kind:<10} {', '.join(_short(one) for one in columns)}")
+        for kind, note in sorted(alike, key=lambda key: KINDS.index(key[0])):
+            names = alike[kind, note]
+            more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+            lines.append(f"  {kind:<10} {', '.join(names[:SHOWN_NAMES])}{more}" + (f": {note}" if note else ""))
         return "\n".join(lines)
 
     def record(self) -> dict[str, Any]:
@@ -119,6 +123,4 @@ def _short(column: Column) -> str:
         words.append(f"{len(column.categories)} values")
     if column.missing:
         words.append(f"{column.missing} gaps")
-    if column.kind in (CONSTANT, DROPPED) and column.note:
-        words.append(column.note)
     return column.name + (f" ({', '.join(words)})" if words else "")
