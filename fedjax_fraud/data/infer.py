@@ -144,6 +144,8 @@ def _found_categories(values: pd.Series, where: readers.Where) -> list:
     known = values.dropna()
     if not cells.is_text(values):
         found = sorted(known.drop_duplicates().tolist())
+        if all(isinstance(value, float) and value.is_integer() for value in found):
+            found = [int(value) for value in found]  # a gap had made them floats
         _check_few(values.name, found)
         return found
     found = sorted(known.astype(str).unique())

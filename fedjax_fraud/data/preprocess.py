@@ -47,8 +47,8 @@ def split(
         suspected_leaks=_suspected_leaks(transactions, ~in_test),
     )
     return tuple(
-        _take(transactions, rows)._replace(
-            features=preprocessing.apply(made.fitted, raw, names, rows),
+        _take(transactions, np.flatnonzero(rows))._replace(
+            features=preprocessing.apply(made.fitted, raw, names, np.flatnonzero(rows)),
             names=made.names,
             encoding=made.encoding,
             preprocessing=made,

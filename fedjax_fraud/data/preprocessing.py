@@ -130,7 +130,7 @@ def apply(
       fitted: the inputs.
       features: ``[rows, raw features]`` float32, before fitting.
       names: of ``features``.
-      rows: which of them, as a mask or a slice.
+      rows: which of them, as row numbers, a mask, or a slice.
     Returns: ``[rows, inputs]`` float32.
     Raises: ValueError for a gap where there is nothing to fill it with.
     """
@@ -140,22 +140,25 @@ def apply(
         values = features[rows, position[feature.origin]].astype(np.float64)
         if made is None:
             made = np.empty((values.size, len(fitted)), np.float32)
-        values = _formed(values, feature)
-        made[:, at] = np.clip((values - feature.center) / feature.scale, -feature.bound, feature.bound)
+        if feature.form == MISSING or feature.fill is not None or np.isnan(values.min(initial=0.0)):
+            values = _filled(values, feature)
+        if feature.form == SIGNED_LOG:
+            values = signed_log(values)
+        values -= feature.center
+        values /= feature.scale
+        made[:, at] = np.clip(values, -feature.bound, feature.bound, out=values)
     return made
 
 
-def _formed(values: np.ndarray, feature: Feature) -> np.ndarray:
-    """The values in the feature's form, gaps filled."""
+def _filled(values: np.ndarray, feature: Feature) -> np.ndarray:
+    """The values with their gaps filled, or for an input ``column is missing`` where the gaps are."""
     gaps = np.isnan(values)
     if feature.form == MISSING:
         return gaps.astype(np.float64)
-    if gaps.any():
-        if feature.fill is None:
-            where = row_of_table(int(np.argmax(gaps)))
-            raise ValueError(f"`{feature.origin}` has a gap in {where}, and training had none. Fill it in.")
-        values = np.where(gaps, feature.fill, values)
-    return signed_log(values) if feature.form == SIGNED_LOG else values
+    if feature.fill is None:
+        where = row_of_table(int(np.argmax(gaps)))
+        raise ValueError(f"`{feature.origin}` has a gap in {where}, and training had none. Fill it in.")
+    return np.where(gaps, feature.fill, values)
 
 
 def signed_log(values: np.ndarray) -> np.ndarray:
@@ -185,13 +188,14 @@ def fit(features: np.ndarray, names: Sequence[str], in_train: np.ndarray, plan: 
     is_table = plan is not None and plan.format == "table"
     column_of = {name: name for name in names} if plan is None else paysim_or_table_columns(plan)
     columns = {column.name: column for column in plan.columns} if is_table else {}
-    fitted, gaps = [], {}
+    fitted, gaps, train_rows = [], {}, np.flatnonzero(in_train)
+    has_gaps = np.isnan(features.min(axis=0, initial=0.0)).tolist()
     for at, name in enumerate(names):
-        values = features[in_train, at].astype(np.float64)
+        values = features[train_rows, at].astype(np.float64)
         column = columns.get(column_of[name])
-        if np.isnan(values).any():
+        if has_gaps[at] and np.isnan(values).any():
             gaps.setdefault(column_of[name], (name, np.isnan(values)))
-        may_have_gaps = (is_table and column.kind != encoding.CATEGORY) or bool(np.isnan(features[:, at]).any())
+        may_have_gaps = has_gaps[at] or (is_table and column.kind != encoding.CATEGORY)
         feature = _fit_value(name, values, column, may_have_gaps)
         if feature is not None:
             fitted.append(feature)
@@ -222,8 +226,8 @@ def _fit_value(name: str, values: np.ndarray, column: Column | None, may_have_ga
 def _scaled(feature: Feature, values: np.ndarray) -> tuple[Feature, bool]:
     """The feature with center, scale and bound from its training values in form; whether they vary."""
     center, scale, varies = _center_and_scale(values)
-    farthest = float(np.abs(((values - center) / scale).astype(np.float32)).max())
-    return feature._replace(center=center, scale=scale, bound=max(BOUND, farthest)), varies
+    farthest = max((values.max() - center) / scale, (center - values.min()) / scale)  # rounding keeps the order
+    return feature._replace(center=center, scale=scale, bound=max(BOUND, float(np.float32(farthest)))), varies
 
 
 def _center_and_scale(values: np.ndarray) -> tuple[float, float, bool]:
@@ -279,12 +283,15 @@ def gaps_filled(
     """column -> gaps in train and in test, and what they became: a number, or None for a category of their own."""
     column_of = {name: name for name in names} if plan is None else paysim_or_table_columns(plan)
     fills = {feature.origin: feature.fill for feature in made.fitted if feature.form != MISSING}
+    has_gaps = np.isnan(features.min(axis=0, initial=0.0))
     found = {}
     for at, name in enumerate(names):
         column = column_of[name]
         own = name == encode.indicator_name(column, None)
+        if column in found or not (own or has_gaps[at]):
+            continue
         gaps = features[:, at] == 1 if own else np.isnan(features[:, at])
-        if column not in found and gaps.any():
+        if gaps.any():
             counts = dict(train=int(gaps[~in_test].sum()), test=int(gaps[in_test].sum()))
             found[column] = counts | dict(fill=None if own else fills.get(name))
     return found
