@@ -66,6 +66,20 @@ def test_the_raw_rows_of_each_side_give_its_features_to_the_bit(by):
         assert made.features(test_rows[:0]).shape == (0, len(test.names))
 
 
+@pytest.mark.parametrize("positive", ["Yes", ["Yes", "Maybe"]])
+def test_labels_of_a_new_table_are_read_as_those_of_the_training_table(positive):
+    frame = messy()
+    if "Maybe" in positive:
+        frame.loc[5, "fraud"] = "Maybe"
+    table = load_table(frame, "fraud", time="when", positive=positive)
+    train, _ = split(table)
+    chex.assert_trees_all_equal(train.preprocessing.labels(frame), table.labels, strict=True)
+    assert train.preprocessing.labels(frame.drop(columns="fraud")) is None
+    assert train.encoding.positive == (("Yes", "Maybe") if "Maybe" in positive else ("Yes",))
+    with pytest.raises(ValueError, match="`fraud` must have a value in every row, got no value in row 3"):
+        train.preprocessing.labels(frame.assign(fraud=frame.fraud.where(frame.index != 2)))
+
+
 def test_a_file_gives_the_same_bits_as_memory(tmp_path):
     train, _, train_rows, _ = halves(messy(), "time")
     train_rows.to_csv(tmp_path / "rows.csv.gz", index=False)
@@ -85,6 +99,7 @@ def test_paysim_rows_give_their_features_to_the_bit(tmp_path, features):
     for side, rows in ((train, raw.step <= train.time.max()), (test, raw.step >= test.time.min())):
         needed = raw[rows].drop(columns=["isFraud", "nameOrig", "nameDest", "isFlaggedFraud"])
         made = preprocessing.from_record(json.loads(json.dumps(side.preprocessing.record(), allow_nan=False)))
+        chex.assert_trees_all_equal(made.labels(raw[rows]), side.labels, strict=True)
         chex.assert_trees_all_equal(made.features(needed), side.features, strict=True)
     with pytest.raises(ValueError, match="`frame` lacks the column `amount`"):
         train.preprocessing.features(raw.drop(columns="amount"))

@@ -45,6 +45,7 @@ class Encoding(NamedTuple):
       columns: see ``Column``.
       hours_per_unit: of the time column, or None.
       positive: the texts that mean fraud in the label column; None: it holds 1 and 0.
+      amount: the column with the money at stake, or None.
       format: "table", or "paysim" where ``paysim.py`` makes the features.
       feature_set: which of PaySim's.
     """
@@ -52,6 +53,7 @@ class Encoding(NamedTuple):
     columns: tuple[Column, ...]
     hours_per_unit: float | None = None
     positive: tuple[str, ...] | None = None
+    amount: str | None = None
     format: str = "table"
     feature_set: str | None = None
 

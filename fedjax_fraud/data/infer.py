@@ -151,7 +151,7 @@ def _found_categories(values: pd.Series, where: readers.Where) -> list:
     found = sorted(known.astype(str).unique())
     if values.name in found:
         text = values.to_numpy(object)
-        readers.refuse_first(text == values.name, text, *header_rule(str(values.name)), where)
+        readers.refuse_first(text == values.name, text, *readers.header_rule(str(values.name)), where)
     _refuse_text_among_numbers(values, found, where)
     _check_few(values.name, found)
     return found
@@ -164,11 +164,6 @@ def _check_few(name: str, found: Sequence) -> None:
             "it in `drop` if it is a name or a number of a row, in `entity` if an account or a customer, or list "
             "its values in `categories`."
         )
-
-
-def header_rule(name: str) -> tuple[str, str]:
-    """What is wrong with a column name among its values, and the remedy."""
-    return f"`{name}` has its own name as a value (a repeated header)", "Remove that line."
 
 
 def _refuse_text_among_numbers(column: pd.Series, found: Sequence[str], where: readers.Where) -> None:

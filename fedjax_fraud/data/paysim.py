@@ -128,6 +128,7 @@ def _encoding(loaded: Transactions, features: str) -> Encoding:
             *(Column(name, kind, note=note) for name in BALANCES if balances),
         ),
         loaded.hours_per_unit,
+        amount="amount",
         format="paysim",
         feature_set=features,
     )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fedjax_fraud.data import encode, encoding, paysim
+from fedjax_fraud.data import encode, encoding, labels, paysim
 from fedjax_fraud.data.encoding import Column, Encoding
 
 # New values are held within the largest training value, or this many training standard deviations if that is more.
@@ -69,6 +69,17 @@ class Preprocessing(NamedTuple):
         if not len(frame):
             return np.zeros((0, len(self.fitted)), np.float32)
         return apply(self.fitted, raw_features(frame, self.encoding, self.fitted), self.raw_names())
+
+    def labels(self, frame: pd.DataFrame) -> np.ndarray | None:
+        """The labels of a raw table, read as the training table's were; None where it has no label column.
+
+        Returns: ``[rows]`` int32, 1 = fraud.
+        Raises: ValueError for a gap, or a value that is no label.
+        """
+        name = None if self.encoding is None else self.encoding.named(encoding.LABEL)
+        if name is None or name not in frame.columns:
+            return None
+        return labels.read_labels(frame[name], self.encoding.positive, row_of_table)
 
     def raw_names(self) -> list[str]:
         """The features before fitting."""

@@ -173,6 +173,11 @@ def repeated_header(column: str) -> str:
     return f"`{column}` has its own name as a value in {{place}}: the header is repeated there. Remove that line."
 
 
+def header_rule(name: str) -> tuple[str, str]:
+    """What is wrong with a column name among its values, and the remedy."""
+    return f"`{name}` has its own name as a value (a repeated header)", "Remove that line."
+
+
 def text_for_number(column: str, text: str) -> str:
     """The message for ``text`` in a column of numbers, with ``{place}`` left open."""
     fix = CORRECT_VALUE

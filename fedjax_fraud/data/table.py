@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 
 from fedjax_fraud import checks
-from fedjax_fraud.data import cells, encode, infer, readers, silos, sources
+from fedjax_fraud.data import cells, encode, infer, labels, readers, silos, sources
 from fedjax_fraud.data.accounts import account_codes
 from fedjax_fraud.data.infer import Roles
 from fedjax_fraud.types import Transactions
@@ -76,8 +76,11 @@ def load_table(
         silo = sources.FILE_COLUMN
     roles, categories = Roles(label, silo, time, amount, _names(entity), _names(drop)), dict(categories or {})
     _check_roles(frame, roles, categories, source)
-    labels, positive = _labels(frame[label], positive, where)
-    readers.check_both_classes(labels, label, source)
+    texts = None if positive is None else labels.as_texts(positive)
+    if texts is not None:
+        labels.check_positive(frame[label], texts)
+    is_fraud = labels.read_labels(frame[label], texts, where)
+    readers.check_both_classes(is_fraud, label, source)
     plan = infer.infer(
         frame,
         roles,
@@ -85,14 +88,14 @@ def load_table(
         hours_per_unit=hours_per_unit,
         where=where,
         refuse_missing=missing == "refuse",
-    )._replace(positive=positive, hours_per_unit=_unit(frame, time, hours_per_unit))
+    )._replace(positive=texts, amount=amount, hours_per_unit=_unit(frame, time, hours_per_unit))
     names = tuple(encode.feature_columns(plan))
     if not names:
         raise ValueError(f"`drop` leaves no feature column in {source}. Drop less.")
     infer.warn_of_odd_features(frame, plan)
     return Transactions(
         features=encode.encode(frame, plan, where),
-        labels=labels,
+        labels=is_fraud,
         names=names,
         amount=None if amount is None else _amount(frame[amount], where),
         time=None if time is None else _time(frame[time], where),
@@ -147,42 +150,6 @@ def _check_roles(frame: pd.DataFrame, roles: Roles, categories: Mapping, source:
     both = [name for name in roles.drop if name in (roles.silo, roles.time, *roles.entity)]
     if both:
         raise ValueError(f"`drop` names `{both[0]}`, which has another role. Name it once.")
-
-
-def _labels(column: pd.Series, positive: object, where: readers.Where) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    """The label column as int32, and the texts that mean fraud (None: it holds 1 and 0)."""
-    tidied = cells.tidy(column)
-    cells.refuse_gaps(tidied, where)
-    if positive is not None:
-        wanted = positive_texts(positive)
-        return _chosen_labels(tidied, wanted), wanted
-    if cells.is_text(tidied):
-        text = tidied.to_numpy(object)
-        readers.refuse_first(text == column.name, text, *infer.header_rule(str(column.name)), where)
-        bad = ~np.array([readers.is_number(value) for value in text])
-        rule = f"`{column.name}` must be 1 (fraud) or 0 (genuine)"
-        remedy = "Name the values that mean fraud in `positive`, write the label as 1 and 0, or drop the row."
-        readers.refuse_first(bad, text, rule, remedy, where)
-    return readers.check_labels(cells.finite_numbers(tidied, where), str(column.name), where), None
-
-
-def positive_texts(positive: object) -> tuple[str, ...]:
-    """The values that mean fraud in the form in which a label column is compared with them."""
-    values = positive if isinstance(positive, list | tuple | set) else [positive]
-    return tuple(cells.as_text(cells.tidy(pd.Series([value]))).iloc[0] for value in values)
-
-
-def _chosen_labels(column: pd.Series, positive: tuple[str, ...]) -> np.ndarray:
-    """1 where a tidy column holds one of ``positive``."""
-    text = cells.as_text(column)
-    found = sorted(text.unique())
-    absent = [value for value in positive if value not in found]
-    if absent:
-        shown = ", ".join(found[:8])
-        raise ValueError(
-            f"`positive` {absent[0]!r} does not occur in `{column.name}`, which holds {shown}. Choose from these."
-        )
-    return text.isin(positive).to_numpy().astype(np.int32)
 
 
 def _amount(column: pd.Series, where: readers.Where) -> np.ndarray:
