@@ -61,6 +61,27 @@ def test_dates_are_dates_in_every_spelling(values):
     chex.assert_trees_all_equal(cells.seconds(tidied), np.array([1769817600.0, np.nan, 1769904000.0]))
 
 
+def test_dates_of_summer_and_winter_are_one_clock():
+    tidied = cells.tidy(pd.Series(["2026-01-31T12:00:00+01:00", "2026-07-31T12:00:00+02:00"]))
+    assert cells.seconds(tidied).tolist() == [1769857200.0, 1785492000.0]
+    for at, text in enumerate(["2026-01-31T12:00:00+01:00", "2026-07-31T12:00:00+02:00"]):  # alone as among others
+        alone = cells.tidy(pd.Series([text]))
+        assert cells.seconds(alone)[0] == cells.wall_seconds(alone)[0] == cells.wall_seconds(tidied)[at]
+
+
+@pytest.mark.parametrize("values", [[1, None, 3], ["1", "3", None], [0.5, 2.5, None]])
+def test_an_ordered_category_is_what_it_holds(values):
+    tidied = cells.tidy(pd.Series(pd.Categorical(values, ordered=True)))
+    expected = [np.nan if value is None else float(value) for value in values]
+    chex.assert_trees_all_equal(tidied.to_numpy(np.float64), np.array(expected))
+
+
+@pytest.mark.parametrize("values", [[1j, 2j], [[1], [2]], [1, "a"], [b"a", b"b"], [datetime.time(1), datetime.time(2)]])
+def test_what_is_no_cell_of_a_table_is_neither_number_nor_text(values):
+    tidied = cells.tidy(pd.Series(values))
+    assert not (cells.is_number(tidied) or cells.is_text(tidied) or cells.is_date(tidied))
+
+
 def test_a_date_that_does_not_exist_leaves_text():
     assert cells.is_text(cells.tidy(pd.Series(["2026-02-30", "2026-02-01"])))
 

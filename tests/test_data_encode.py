@@ -69,6 +69,11 @@ def test_categories_of_text_know_their_values_in_any_form(values):
     assert np.stack(list(made.values()), 1).tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
+def test_codes_keep_their_leading_zeros():
+    made = encoded({"k": ["01", "1", "01"]}, Column("k", "category", categories=("01", "1", "A")))
+    assert np.stack(list(made.values()), 1).tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 0]]
+
+
 def test_a_column_that_is_missing_is_named_with_what_there_is():
     with pytest.raises(ValueError, match=r"`frame` lacks the column `z`.* It has a, b"):
         encoded({"a": [1], "b": [2]}, Column("a", "number"), Column("z", "number"))

@@ -130,6 +130,24 @@ def test_a_silo_can_be_dealt_to_banks():
         load_table(frame(), "y", silo_buckets=4)
 
 
+@pytest.mark.parametrize("column", [["a", None] * 100, [1.5, None] * 100])
+def test_a_column_with_the_name_of_a_feature_is_refused(column):
+    with pytest.raises(ValueError, match="`z is missing` is a column, and the name of a feature"):
+        load_table(frame(**{"z": column, "z is missing": RNG.normal(size=NUM_ROWS)}), "y")
+
+
+def test_dates_in_another_form_are_shown_the_form():
+    times = [f"{1 + row % 28:02d}.01.2026" for row in range(NUM_ROWS)]
+    with pytest.raises(ValueError, match=r"`t` must hold dates such as 2026-01-31.*got '01\.01\.2026' in row 1"):
+        load_table(frame(t=times), "y", time="t")
+
+
+@pytest.mark.parametrize("values", [[[1], [2]] * 100, [1j, 2j] * 100, [1, "a"] * 100])
+def test_what_is_neither_text_nor_number_nor_date_is_refused(values):
+    with pytest.raises(ValueError, match=r"`z` must hold numbers.*`drop`"):
+        load_table(frame(z=values), "y")
+
+
 def test_one_column_cannot_be_dropped_and_used():
     with pytest.raises(ValueError, match="`drop` names `bank`, which has another role"):
         load_table(frame(bank=["A", "B"] * 100), "y", silo="bank", drop=["bank"])

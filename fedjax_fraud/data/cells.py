@@ -1,10 +1,15 @@
 """Cells of a table -> numbers, text or dates with gaps in one form, whatever pandas holds them as."""
 
+import contextlib
+
 import numpy as np
 import pandas as pd
 
 from fedjax_fraud.data import readers
 
+_ZONE = (
+    r":\d{2}(?:\.\d+)?(?:Z|[+-]\d{2}:?\d{2})$"  # then all dates are taken in UTC, as summer and winter have two zones
+)
 _ISO_DATE = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
 
 
@@ -15,7 +20,7 @@ def tidy(column: pd.Series) -> pd.Series:
     becomes dates; spellings of a gap count as gaps. What is none of the four stays as it is.
     """
     if isinstance(column.dtype, pd.CategoricalDtype):
-        column = column.astype(column.cat.categories.dtype)
+        column = column.astype(object)
     if pd.api.types.is_datetime64_any_dtype(column):
         return column
     if pd.api.types.is_extension_array_dtype(column) and not isinstance(column.dtype, pd.StringDtype):
@@ -52,10 +57,8 @@ def _tidy_text(column: pd.Series) -> pd.Series:
     if all(map(readers.is_number, values)):
         return column.astype(object).map({value: float(value) for value in values}).astype(np.float64)
     if pd.Series(values).str.fullmatch(_ISO_DATE).all():
-        try:
-            return pd.to_datetime(column, format="ISO8601")
-        except ValueError:  # a 31st of February, or several time zones: text
-            return column
+        with contextlib.suppress(ValueError):  # a 31st of February: text
+            return pd.to_datetime(column, format="ISO8601", utc=bool(pd.Series(values).str.contains(_ZONE).any()))
     return column
 
 
@@ -73,7 +76,8 @@ def is_date(column: pd.Series) -> bool:
 
 def is_number(column: pd.Series) -> bool:
     """Whether a tidy column holds numbers or truth values."""
-    return pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)
+    is_real = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column)
+    return is_real or pd.api.types.is_bool_dtype(column)
 
 
 def as_text(column: pd.Series) -> pd.Series:
@@ -84,6 +88,16 @@ def as_text(column: pd.Series) -> pd.Series:
         if (known == np.round(known)).all() and (np.abs(known) < 2**53).all():
             column = column.astype("Int64")
     return column.astype(object).map(str, na_action="ignore")
+
+
+def raw_text(column: pd.Series) -> pd.Series:
+    """A raw column as text: "01" stays "01", also where all of a small table are such codes; a gap stays a gap."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(object)
+    if not is_text(column):
+        return as_text(tidy(column))
+    known = pd.Index(column.dropna().unique()).astype(object)
+    return column.where(~column.isin([value for value in known if value.strip() in readers.GAPS]))
 
 
 def refuse_gaps(column: pd.Series, where: readers.Where) -> None:

@@ -40,10 +40,11 @@ def encode(frame: pd.DataFrame, plan: Encoding, where: readers.Where) -> np.ndar
 
 def feature_columns(plan: Encoding) -> dict[str, str]:
     """The name of every feature that ``encode`` makes, in order -> the column that it comes from."""
-    return {name: column.name for column in plan.columns for name in _feature_names(column)}
+    return {name: column.name for column in plan.columns for name in feature_names(column)}
 
 
-def _feature_names(column: Column) -> list[str]:
+def feature_names(column: Column) -> list[str]:
+    """The names of the features that one column gives."""
     if column.kind in (encoding.NUMBER, encoding.SIGNED_LOG, encoding.BINARY):
         return [column.name]
     if column.kind == encoding.CATEGORY:
@@ -88,17 +89,16 @@ def float32_numbers(column: pd.Series, where: readers.Where) -> np.ndarray:
 
 def category_codes(column: pd.Series, categories: tuple) -> np.ndarray:
     """The position of each row's value in ``categories``, -1 for none; None among them stands for a gap."""
-    tidied = cells.tidy(column)
     known = [value for value in categories if value is not None]
-    if all(isinstance(value, str) for value in known):
-        tidied = cells.as_text(tidied)
-    position = pd.Index(known).get_indexer(pd.Index(tidied))
-    position[tidied.isna().to_numpy()] = -1
+    values = cells.raw_text(column) if all(isinstance(value, str) for value in known) else cells.tidy(column)
+    gaps = values.isna().to_numpy()
+    position = pd.Index(known).get_indexer(pd.Index(values))
+    position[gaps] = -1
     if len(known) == len(categories):
         return position
-    gap = categories.index(None)
-    position[position >= gap] += 1
-    position[tidied.isna().to_numpy()] = gap
+    place = categories.index(None)
+    position[position >= place] += 1
+    position[gaps] = place
     return position
 
 

@@ -76,6 +76,11 @@ def _time_column(values: pd.Series, hours_per_unit: float | int | None, where: r
     """The time column: it gives the hour if it covers two days, the weekday if two weeks (rounded)."""
     cells.refuse_gaps(values, where)
     is_date = cells.is_date(values)
+    if not (is_date or cells.is_number(values)):
+        raise ValueError(
+            f"`{values.name}` must hold dates such as 2026-01-31 or 2026-01-31 12:00:00, or numbers, got "
+            f"{values.iloc[0]!r} in {where(0)}. Write all of them in that form."
+        )
     low, high = _date_range(values) if is_date else _range(cells.finite_numbers(values, where))
     if is_date:
         hours_per_unit = encode.HOURS_PER_SECOND
@@ -93,6 +98,8 @@ def _time_column(values: pd.Series, hours_per_unit: float | int | None, where: r
 def _feature(values: pd.Series, frame: pd.DataFrame, roles: Roles, where: readers.Where) -> Column:
     """A column without a role, by its values."""
     missing = int(values.isna().sum())
+    if not (cells.is_text(values) or cells.is_date(values) or missing == len(values)):
+        cells.finite_numbers(values, where)
     distinct = values.drop_duplicates().dropna()
     if len(distinct) == 0 or (len(distinct) == 1 and missing == 0):
         note = f"always {distinct.iloc[0]}" if len(distinct) else "empty"

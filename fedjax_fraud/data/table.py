@@ -9,6 +9,7 @@ import pyarrow as pa
 from fedjax_fraud import checks
 from fedjax_fraud.data import cells, encode, infer, labels, readers, silos, sources
 from fedjax_fraud.data.accounts import account_codes
+from fedjax_fraud.data.encoding import Encoding
 from fedjax_fraud.data.infer import Roles
 from fedjax_fraud.types import Transactions
 
@@ -92,6 +93,7 @@ def load_table(
     names = tuple(encode.feature_columns(plan))
     if not names:
         raise ValueError(f"`drop` leaves no feature column in {source}. Drop less.")
+    _check_names(plan)
     infer.warn_of_odd_features(frame, plan)
     return Transactions(
         features=encode.encode(frame, plan, where),
@@ -118,6 +120,15 @@ def _check_options(
         checks.check_count("silo_buckets", silo_buckets, 2)
         if silo is None:
             raise ValueError("`silo_buckets` needs a `silo` column whose values to deal to banks. Name it.")
+
+
+def _check_names(plan: Encoding) -> None:
+    """Raises ValueError if a column has the name of what another one gives."""
+    given = [name for column in plan.columns for name in encode.feature_names(column)]
+    given += [f"{column.name} is missing" for column in plan.columns if column.missing and column.kind != "category"]
+    twice = [name for name in given if given.count(name) > 1]
+    if twice:
+        raise ValueError(f"`{twice[0]}` is a column, and the name of a feature of another. Rename that column.")
 
 
 def _is_several(source: sources.Source) -> bool:
