@@ -122,6 +122,14 @@ def test_entities_are_codes_that_agree_across_columns_and_gaps_are_nobody():
     assert table.names == ("x",)
 
 
+def test_numbers_of_two_columns_are_two_kinds_of_entities():
+    table = load_table(
+        frame(customer=np.arange(NUM_ROWS) % 9, terminal=np.arange(NUM_ROWS) % 9), "y", entity=["customer", "terminal"]
+    )
+    customers, terminals = np.unique(table.accounts["customer"]), np.unique(table.accounts["terminal"])
+    assert customers.size == terminals.size == 9 and np.intersect1d(customers, terminals).size == 0
+
+
 def test_a_silo_can_be_dealt_to_banks():
     table = load_table(frame(terminal=np.arange(NUM_ROWS) % 40), "y", silo="terminal", silo_buckets=4)
     assert set(table.silo) == {0, 1, 2, 3}

@@ -27,6 +27,8 @@ def test_the_positive_value_says_what_fraud_is(case):
     values, positive = POSITIVES[case]
     table = load_table(frame().assign(y=values), "y", positive=positive)
     assert table.labels.tolist() == [0, 1] * 100
+    (label,) = (column for column in table.encoding.columns if column.kind == "label")
+    assert label.note.startswith("fraud where ")
 
 
 def test_a_positive_value_that_does_not_occur_is_refused():

@@ -215,6 +215,12 @@ def test_a_table_without_anything_that_varies_is_refused():
         split(load_table(frame, "y", time="t"))
 
 
+def test_the_times_of_the_sides_are_dates_where_the_table_has_dates():
+    described = describe_split(*split(load(messy())))
+    assert described["train"]["time_range"] == ["2026-01-01T00:00:00", "2026-01-27T14:00:00"]
+    assert described["test"]["time_range"] == ["2026-01-27T16:00:00", "2026-02-03T06:00:00"]
+
+
 def test_a_leak_is_named_when_the_table_is_split():
     frame = messy().assign(chargeback=lambda rows: (rows.fraud == "Yes") * 12.5)
     with pytest.warns(UserWarning, match=r"chargeback = 12\.5 \(recall 1\.000, precision 1\.000\).*`drop`"):

@@ -183,13 +183,21 @@ def describe_split(train: Transactions, test: Transactions) -> dict[str, Any]:
 
 def _describe_side(side: Transactions) -> dict[str, Any]:
     num_rows, num_positives = side.labels.size, int(side.labels.sum())
-    time = None if side.time is None else [side.time.min().item(), side.time.max().item()]
+    time = None if side.time is None else [_moment(side, value) for value in (side.time.min(), side.time.max())]
     return {
         "num_rows": num_rows,
         "num_positives": num_positives,
         "prevalence": num_positives / num_rows,
         "time_range": time,
     }
+
+
+def _moment(side: Transactions, time: np.generic) -> float | int | str:
+    """A time as it was in the table: a date as text (UTC), a number as it is."""
+    columns = () if side.encoding is None else side.encoding.columns
+    if any(column.kind == encoding.TIME and isinstance(column.low, str) for column in columns):
+        return str(np.datetime64(round(float(time) * 1e6), "us").astype("datetime64[s]"))
+    return time.item()
 
 
 def _one_rule(test: Transactions) -> dict[str, float | None] | None:

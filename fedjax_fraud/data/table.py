@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 
 from fedjax_fraud import checks
-from fedjax_fraud.data import cells, encode, infer, labels, readers, silos, sources
+from fedjax_fraud.data import cells, encode, encoding, infer, labels, readers, silos, sources
 from fedjax_fraud.data.accounts import account_codes
 from fedjax_fraud.data.encoding import Encoding
 from fedjax_fraud.data.infer import Roles
@@ -60,7 +60,8 @@ def load_table(
         silo or time always is.
       silo_buckets: deals the values of ``silo`` to so many banks, by a hash that is the same everywhere.
       entity: columns that name an account, a customer, a card; not features. ``describe_split`` counts which of them
-        stand on both sides of the split and in two banks. A gap there is an account of its own.
+        stand on both sides of the split and in two banks. Equal text in two of them is one account; equal numbers are
+        not. A gap is an account of its own.
       query: what to ask the database.
       columns: the names of the columns of a CSV file that has no line of names.
     Returns: the transactions in table order; ``rule_alarm`` is None, ``accounts`` has a role for each of ``entity``.
@@ -90,6 +91,7 @@ def load_table(
         where=where,
         refuse_missing=missing == "refuse",
     )._replace(positive=texts, amount=amount, hours_per_unit=_unit(frame, time, hours_per_unit))
+    plan = _with_notes(plan, silo_buckets)
     names = tuple(encode.feature_columns(plan))
     if not names:
         raise ValueError(f"`drop` leaves no feature column in {source}. Drop less.")
@@ -122,10 +124,21 @@ def _check_options(
             raise ValueError("`silo_buckets` needs a `silo` column whose values to deal to banks. Name it.")
 
 
+def _with_notes(plan: Encoding, silo_buckets: int | None) -> Encoding:
+    """The encoding with what a reader should know of the label and the silo."""
+    notes = {
+        encoding.LABEL: "" if plan.positive is None else f"fraud where {' or '.join(plan.positive)}",
+        encoding.SILO: "" if silo_buckets is None else f"dealt to {silo_buckets} banks",
+    }
+    return plan._replace(columns=tuple(one._replace(note=notes.get(one.kind, one.note)) for one in plan.columns))
+
+
 def _check_names(plan: Encoding) -> None:
     """Raises ValueError if a column has the name of what another one gives."""
     given = [name for column in plan.columns for name in encode.feature_names(column)]
-    given += [f"{column.name} is missing" for column in plan.columns if column.missing and column.kind != "category"]
+    given += [
+        f"{column.name} is missing" for column in plan.columns if column.missing and column.kind != encoding.CATEGORY
+    ]
     twice = [name for name in given if given.count(name) > 1]
     if twice:
         raise ValueError(f"`{twice[0]}` is a column, and the name of a feature of another. Rename that column.")
@@ -192,9 +205,15 @@ def _silo(column: pd.Series, num_buckets: int | None, where: readers.Where) -> n
 
 
 def _account_codes(column: pd.Series, position: int) -> np.ndarray:
-    """A code for each row's account: equal for equal names in any column; each gap is an account of its own."""
-    text = cells.as_text(cells.tidy(column))
+    """A code for each row's account; each gap is an account of its own.
+
+    Equal text in two columns is one account. Equal numbers are not: customer 7 is not terminal 7.
+    """
+    tidied = cells.tidy(column)
+    text = cells.as_text(tidied)
     gaps = text.isna().to_numpy()
+    if not cells.is_text(tidied):
+        text = f"{column.name}\x00" + text
     if gaps.any():
         text = text.copy()
         text[gaps] = [f"\x00{position} {row}" for row in np.flatnonzero(gaps)]
