@@ -80,14 +80,21 @@ def is_number(column: pd.Series) -> bool:
     return is_real or pd.api.types.is_bool_dtype(column)
 
 
+def distinct_texts(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+    """Each row's text as a position among the distinct texts of a tidy column, -1 for a gap; and these.
+
+    A text does not depend on how a whole number is stored.
+    """
+    codes, values = pd.factorize(column)
+    if pd.api.types.is_float_dtype(values) and (values == np.round(values)).all() and (np.abs(values) < 2**53).all():
+        values = np.asarray(values).astype(np.int64)
+    return codes, np.array([str(value) for value in values], object)
+
+
 def as_text(column: pd.Series) -> pd.Series:
-    """A tidy column as text that does not depend on how a whole number is stored; a gap stays a gap."""
-    if pd.api.types.is_float_dtype(column):
-        values = column.to_numpy(np.float64)
-        known = values[np.isfinite(values)]
-        if (known == np.round(known)).all() and (np.abs(known) < 2**53).all():
-            column = column.astype("Int64")
-    return column.astype(object).map(str, na_action="ignore")
+    """A tidy column as text, see ``distinct_texts``; a gap stays a gap."""
+    codes, texts = distinct_texts(column)
+    return pd.Series(np.append(texts, np.nan)[codes], column.index, object, name=column.name)
 
 
 def raw_text(column: pd.Series) -> pd.Series:

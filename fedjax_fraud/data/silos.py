@@ -22,8 +22,8 @@ def hashed_silos(column: pd.Series, num_buckets: int) -> np.ndarray:
     Raises: ValueError if ``num_buckets`` is no such number.
     """
     checks.check_count("silo_buckets", num_buckets, 2)
-    codes, values = pd.factorize(cells.as_text(column))
-    hashed = _mixed(account_codes(pa.array(values.tolist(), pa.string())).view(np.uint64))
+    codes, texts = cells.distinct_texts(column)
+    hashed = _mixed(account_codes(pa.array(texts, pa.string())).view(np.uint64))
     return (hashed % np.uint64(num_buckets)).astype(np.int64)[codes]
 
 

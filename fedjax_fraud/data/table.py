@@ -210,17 +210,15 @@ def _account_codes(column: pd.Series, position: int) -> np.ndarray:
     Equal text in two columns is one account. Equal numbers are not: customer 7 is not terminal 7.
     """
     tidied = cells.tidy(column)
-    text = cells.as_text(tidied)
-    gaps = text.isna().to_numpy()
+    codes, texts = cells.distinct_texts(tidied)
     if not cells.is_text(tidied):
-        text = f"{column.name}\x00" + text
-    if gaps.any():
-        text = text.copy()
-        text[gaps] = [f"\x00{position} {row}" for row in np.flatnonzero(gaps)]
-    codes, values = pd.factorize(text)
-    return account_codes(pa.array(values.tolist(), pa.string()))[codes]
+        texts = f"{column.name}\x00" + texts
+    nobody = [f"\x00{position} {row}" for row in np.flatnonzero(codes < 0)]
+    codes[codes < 0] = texts.size + np.arange(len(nobody))
+    return account_codes(pa.array([*texts, *nobody], pa.string()))[codes]
 
 
 def _beginnings(column: pd.Series) -> np.ndarray:
     """The first two characters of each row's account, for the search for leaks."""
-    return cells.as_text(cells.tidy(column)).str[:2].fillna("").to_numpy(str)
+    codes, texts = cells.distinct_texts(cells.tidy(column))
+    return np.array([*(text[:2] for text in texts), ""], str)[codes]
