@@ -305,6 +305,22 @@ def test_when_everything_diverged_no_score_is_invented():
     assert "-" in "".join(report.summary_lines(result))
 
 
+def test_the_dossier_names_leaks_gaps_and_accounts_of_two_banks(small):
+    leak = dict(column="chargeback", rule="chargeback = 1", recall=0.98, precision=1.0, is_feature=True)
+    found = dict(
+        suspected_leaks=[leak, leak | dict(rule="origin begins with CC", is_feature=False)],
+        filled={"age": dict(train=1053, test=6, fill=39.5), "kind": dict(train=2, test=0, fill=None)},
+        unseen_categories={"kind": 17},
+        silo_crossings={"customer": {"num_accounts_in_two_silos": 42, "share_of_rows": 0.125}},
+    )
+    text = report.dossier(small._replace(manifest=small.manifest | {"data": small.manifest["data"] | found}))
+    assert "`chargeback = 1` finds 98.0 % of the training frauds, and 100.0 % of what it finds is fraud.\n" in text
+    assert "`origin begins with CC` finds 98.0 %" in text and "fraud. The column is no feature." in text
+    assert "`age` 1,053 and 6, by 39.5; `kind` 2 and 0, a category of their own." in text
+    assert "a category that no training row has: `kind` in 17 rows." in text
+    assert "customer: 42 accounts, in 12.50 % of the rows." in text
+
+
 def test_an_empty_manifest_does_not_stop_the_report(small):
     empty = small._replace(manifest={})
     assert "not recorded" in report.dossier(empty)

@@ -567,6 +567,7 @@ def _data(case: _Case) -> str:
         *_overlap_words(manifest),
         *_crossing_words(manifest),
         *_leak_words(manifest),
+        *_filled_words(manifest),
         f"Features ({len(features)}): {named}.",
     ]
     return "## Data\n\n" + "\n".join(f"- {line}" for line in lines)
@@ -630,6 +631,22 @@ def _leak_words(manifest: Mapping) -> list[str]:
         + ("" if leak["is_feature"] else " The column is no feature.")
         for leak in leaks
     ]
+
+
+def _filled_words(manifest: Mapping) -> list[str]:
+    """Gaps that were filled, and categories that training did not hold."""
+    filled = facts.fact(manifest, "data", "filled") or {}
+    words = [
+        f"`{column}` {one['train']:,} and {one['test']:,}, "
+        + ("a category of their own" if one["fill"] is None else f"by {quantity(one['fill'])}")
+        for column, one in filled.items()
+    ]
+    lines = [f"Gaps filled in training and test rows: {'; '.join(words)}."] if words else []
+    unseen = facts.fact(manifest, "data", "unseen_categories") or {}
+    if unseen:
+        words = [f"`{column}` in {rows:,} rows" for column, rows in unseen.items()]
+        lines.append(f"Test rows with a category that no training row has: {', '.join(words)}.")
+    return lines
 
 
 def _meaning(case: _Case) -> str:
