@@ -5,6 +5,7 @@ import importlib
 from fedjax_fraud import algorithms, calibration, data, decisions, evaluate, losses, metrics, models, partition
 from fedjax_fraud.conditions import Conditions
 from fedjax_fraud.program import History
+from fedjax_fraud.scorer import Scorer, load_scorer, make_scorer, save_scorer
 from fedjax_fraud.simulate import simulate
 from fedjax_fraud.sweep import SweepResult, sweep
 from fedjax_fraud.types import (
@@ -28,6 +29,7 @@ __all__ = [
     "LocalWork",
     "Model",
     "Partition",
+    "Scorer",
     "SweepResult",
     "Transactions",
     "algorithms",
@@ -35,11 +37,14 @@ __all__ = [
     "data",
     "decisions",
     "evaluate",
+    "load_scorer",
     "losses",
+    "make_scorer",
     "metrics",
     "models",
     "partition",
     "report",
+    "save_scorer",
     "simulate",
     "sweep",
 ]

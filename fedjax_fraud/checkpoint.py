@@ -74,11 +74,9 @@ class Checkpoint:
     def save(self, name: str, progress: Progress) -> None:
         """Keeps where program ``name`` stands."""
         began = time.monotonic()
-        arrays = {f"state/{path}": leaf for path, leaf in _named(progress.state).items()}
-        arrays |= {f"history/{path}": leaf for path, leaf in _named(progress.history).items()}
-        about = dict(
-            next_round=str(progress.next_round), run_seconds=repr(progress.run_seconds), sha256=_digest(arrays)
-        )
+        arrays = {f"state/{path}": leaf for path, leaf in named_arrays(progress.state).items()}
+        arrays |= {f"history/{path}": leaf for path, leaf in named_arrays(progress.history).items()}
+        about = dict(next_round=str(progress.next_round), run_seconds=repr(progress.run_seconds), sha256=digest(arrays))
         write_bytes_atomically(self._file(name), save(arrays, about))
         self._last_save = time.monotonic()
         self._cost = self._last_save - began
@@ -102,7 +100,7 @@ class Checkpoint:
             raise ValueError(
                 f"The checkpoint {str(path)!r} is damaged: {error}. Remove it to start its part anew."
             ) from None
-        if about.get("sha256") != _digest(arrays):
+        if about.get("sha256") != digest(arrays):
             raise ValueError(
                 f"The checkpoint {str(path)!r} is damaged: its digest differs. Remove it to start its part anew."
             )
@@ -141,7 +139,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _named(tree) -> dict[str, np.ndarray]:
+def named_arrays(tree) -> dict[str, np.ndarray]:
     """Path -> leaf."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path): np.ascontiguousarray(leaf) for path, leaf in leaves}
@@ -158,11 +156,11 @@ def _filled(like, part: str, arrays: Mapping[str, np.ndarray], path: pathlib.Pat
     return jax.tree_util.tree_unflatten(structure, [arrays[name] for name in names])
 
 
-def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+def digest(arrays: Mapping[str, np.ndarray]) -> str:
     """SHA-256 of names, types, shapes and values."""
-    digest = hashlib.sha256()
+    known = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(array.data.cast("B") if array.size else b"")
-    return digest.hexdigest()
+        known.update(f"{name} {array.dtype} {array.shape}".encode())
+        known.update(array.data.cast("B") if array.size else b"")
+    return known.hexdigest()

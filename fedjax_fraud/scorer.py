@@ -1,0 +1,171 @@
+"""A finished model that scores new transactions: its parameters, its preprocessing, and where its scores lie."""
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pandas as pd
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as to_safetensors
+from scipy.special import expit
+
+from fedjax_fraud import models
+from fedjax_fraud.checkpoint import digest, named_arrays
+from fedjax_fraud.data import preprocessing as preprocessings
+from fedjax_fraud.files import strict_json, write_bytes_atomically
+from fedjax_fraud.types import Transactions
+
+FORMAT = 1
+ROWS_AT_A_TIME = 1 << 16
+
+
+class Scorer(NamedTuple):
+    """A global model, ready for the rows of another day.
+
+    Attributes:
+      preprocessing: from a table as it is read to the model's features, as fitted on the training rows.
+      hidden: widths of the perceptron's hidden layers; () = logistic regression.
+      params: its parameters, as ``models.mlp`` or ``models.logistic_regression`` hold them.
+      test_logits: ``[samples]`` float32, ascending: the scores of the test rows, which thresholds are read from.
+      about: how it was trained and what it scored: configuration, data, versions; JSON-like.
+    """
+
+    preprocessing: preprocessings.Preprocessing
+    hidden: tuple[int, ...]
+    params: Any
+    test_logits: np.ndarray
+    about: Mapping
+
+    def logits(self, frame: pd.DataFrame) -> np.ndarray:
+        """Scores of a table with the columns of the training table; the label may be missing.
+
+        Returns: ``[rows]`` float32; the larger, the more suspicious.
+
+        Raises: ValueError if a column is missing or holds a value that cannot be a feature.
+        """
+        return _logits(self.hidden, self.params, self.preprocessing.features(frame))
+
+    def probabilities(self, frame: pd.DataFrame) -> np.ndarray:
+        """The model's probabilities of fraud, ``[rows]`` float64. How well they are calibrated the report tells."""
+        return expit(self.logits(frame).astype(np.float64))
+
+    def threshold(self, share: float) -> float:
+        """The lowest probability at which at most ``share`` of the test rows are alerts (probability >= threshold).
+
+        Args:
+          share: of the rows, in (0, 1]: 0.001 = one alert in a thousand transactions.
+
+        Returns: a probability; just above the highest if that is shared by too many rows, so that nothing is an alert.
+
+        Raises: ValueError if ``share`` is out of range.
+        """
+        if not 0 < share <= 1:
+            raise ValueError(f"`share` must be in (0, 1], got {share}. It is a share of the rows, not a percentage.")
+        return _threshold(self.test_logits, share)
+
+
+def make_scorer(
+    train: Transactions, test: Transactions, params: Any, *, hidden: tuple[int, ...], about: Mapping
+) -> Scorer:
+    """A scorer from a finished model.
+
+    Args:
+      train, test: as ``data.split`` returns them; ``train`` carries the preprocessing.
+      params: of ``models.mlp`` with these ``hidden`` widths, or of ``models.logistic_regression`` for ().
+      hidden: see ``Scorer``.
+      about: see ``Scorer``.
+
+    Raises: ValueError if ``train`` does not know how it was made, as a table that was built by hand does not.
+    """
+    if train.preprocessing is None:
+        raise ValueError(
+            "`train` has no `preprocessing`. Make it with `data.load_table` or `load_paysim`, and `split`."
+        )
+    logits = np.sort(_logits(hidden, params, test.features))
+    return Scorer(train.preprocessing, tuple(hidden), params, logits, about)
+
+
+def save_scorer(scorer: Scorer, path: str | os.PathLike) -> pathlib.Path:
+    """Writes one file (safetensors: plain arrays and JSON, no code), whole or not at all. Returns: its path.
+
+    Raises: ValueError if the name does not end in ``.safetensors``.
+    """
+    path = pathlib.Path(path)
+    if path.suffix != ".safetensors":
+        raise ValueError(f"`path` must end in .safetensors, got {path.name!r}. Name it so.")
+    arrays = {f"params/{name}": leaf for name, leaf in named_arrays(scorer.params).items()}
+    arrays["test_logits"] = scorer.test_logits
+    text = strict_json(
+        dict(hidden=scorer.hidden, preprocessing=scorer.preprocessing.record(), about=dict(scorer.about))
+    )
+    about = dict(format=str(FORMAT), scorer=text, sha256=digest(arrays | {"json": _bytes(text)}))
+    return write_bytes_atomically(path, to_safetensors(arrays, about))
+
+
+def load_scorer(path: str | os.PathLike) -> Scorer:
+    """Reads what ``save_scorer`` wrote.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: it is damaged, or not a model of this package.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"`model` must name a file, got {str(path)!r}. Check the name and the folder.")
+    try:
+        with safe_open(path, "numpy") as file:
+            about = file.metadata() or {}
+            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no dict)
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"The model {path.name!r} is damaged: {error}. Copy it again.") from None
+    if about.get("format") != str(FORMAT):
+        raise ValueError(f"{path.name!r} is not a model that this version saved. Train it again.")
+    if about.get("sha256") != digest(arrays | {"json": _bytes(about.get("scorer", ""))}):
+        raise ValueError(f"The model {path.name!r} is damaged: its digest differs. Copy it again.")
+    known = json.loads(about["scorer"])
+    hidden = tuple(known["hidden"])
+    preprocessing = preprocessings.from_record(known["preprocessing"])
+    params = _filled(hidden, len(preprocessing.names), arrays)
+    return Scorer(preprocessing, hidden, params, arrays["test_logits"], known["about"])
+
+
+def _model(hidden: tuple[int, ...], num_features: int):
+    return models.mlp(num_features, hidden) if hidden else models.logistic_regression(num_features)
+
+
+def _filled(hidden: tuple[int, ...], num_features: int, arrays: Mapping[str, np.ndarray]):
+    """The parameters as a tree."""
+    shapes = jax.eval_shape(_model(hidden, num_features).init, jax.random.key(0))
+    leaves, structure = jax.tree_util.tree_flatten_with_path(shapes)
+    return structure.unflatten([arrays[f"params/{jax.tree_util.keystr(where)}"] for where, _ in leaves])
+
+
+def _logits(hidden: tuple[int, ...], params: Any, features: np.ndarray) -> np.ndarray:
+    """``[rows]`` float32, some rows at a time; the last ones padded, so that one program does for all."""
+    run = jax.jit(_model(hidden, features.shape[1]).apply)
+    size = min(ROWS_AT_A_TIME, max(len(features), 1))
+    found = np.empty(len(features), np.float32)
+    for first in range(0, len(features), size):
+        some = features[first : first + size]
+        padded = np.pad(some, ((0, size - len(some)), (0, 0)))
+        found[first : first + size] = np.asarray(run(params, padded))[: len(some)]
+    return found
+
+
+def _threshold(ascending: np.ndarray, share: float) -> float:
+    """The probability of the lowest score that at most ``share`` of the rows reach."""
+    probabilities = expit(ascending.astype(np.float64))
+    allowed = int(np.floor(share * ascending.size + 1e-9))
+    if allowed == ascending.size:
+        return float(probabilities[0])
+    # Rows with the first score that is too low for the budget are out, and so are all that share its score.
+    over = probabilities[ascending.size - allowed - 1]
+    return float(np.nextafter(over, 2.0))
+
+
+def _bytes(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode(), np.uint8)
