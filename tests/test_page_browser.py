@@ -1,4 +1,4 @@
-"""The page in a browser: it draws without a network, obeys its controls and the keyboard, and fits screens and paper."""
+"""The page in a browser: draws without a network, obeys its controls and the keyboard, fits screens and paper."""
 
 import os
 import pathlib

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fedjax_fraud.report import charts, specs, tables
-from fedjax_fraud.report.dossier import banks_by_rank, case_of
+from fedjax_fraud.report.dossier import case_of
 from tests.test_report import GAINS, fake_result
 from tests.test_report_decisions import decided
 
@@ -108,7 +108,7 @@ def test_levels_are_the_baselines_and_the_prevalence(view, made):
 
 
 def test_banks_differences_and_conditions_are_the_tables(view, made):
-    banks, table = made["joining"].rows["rows"], banks_by_rank(view.case)
+    banks, table = made["joining"].rows["rows"], view.case.by_rank
     np.testing.assert_array_equal(banks["average_precision"], table["average_precision"])
     np.testing.assert_array_equal(banks["prevalence"], table["prevalence"])
     shown = made["differences"].rows["rows"]

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from altair.utils.schemapi import debug_mode
 
 from . import decisions, specs, styles, tables, wording
-from .dossier import MOST_BANKS, Case, bank_names, banks_by_rank
+from .dossier import MOST_BANKS, Case, bank_names
 
 _AXES = {"round": "Round", "mb": "MB", "time": "Simulated time"}
 _MEASURES = {"recall": "Recall", "precision": "Precision", "value_recall": "Share of the defrauded money"}
@@ -103,8 +104,9 @@ def view_of(case: Case) -> View:
 
 def charts(view: View) -> dict[str, Chart]:
     """The charts that a result has something to show in, by name."""
-    made = (_curves(view), _joining(view), _partitions(view), _drift(view), _differences(view))
-    made += (_budgets(view), _calibration(view), _conditions(view))
+    with debug_mode(False):  # the tests check the specifications against Vega-Lite's schema, which takes seconds
+        made = [_curves(view), _joining(view), _partitions(view), _drift(view), _differences(view)]
+        made += [_budgets(view), _calibration(view), _conditions(view)]
     return {chart.name: chart for chart in made if chart is not None}
 
 
@@ -126,8 +128,8 @@ def _curves(view: View) -> Chart | None:
     return Chart(
         "curves",
         "Score of the global model on the pooled test rows",
-        "Line: mean over seeds that did not diverge; band: its 95 % t interval, cut where it leaves the frame. Horizontal "
-        "lines: baselines after their training, and the prevalence, which is what a random ranking scores.",
+        "Line: mean over seeds that did not diverge; band: its 95 % t interval, cut where it leaves the frame. "
+        "Horizontal lines: baselines after their training, and the prevalence, which is what a random ranking scores.",
         {"rows": table, "levels": levels},
         variants,
         ("score", "axis"),
@@ -141,7 +143,7 @@ def _curves(view: View) -> Chart | None:
 def _joining(view: View) -> Chart | None:
     """Average precision at each bank: its own model, the federated ones, all rows in one place."""
     case = view.case
-    table = banks_by_rank(case) if len(case.banks) else pd.DataFrame()
+    table = case.by_rank
     if table.empty:
         return None
     order = decisions.joining_order(table)
@@ -155,8 +157,9 @@ def _joining(view: View) -> Chart | None:
     return Chart(
         "joining",
         "Average precision on each bank's own test rows",
-        "Bank 1 is the largest of its federation in each seed. Point: mean over the seeds in which the bank's test rows have "
-        "both classes; bar: 95 % t interval, cut where it leaves the frame. Grey tick: prevalence of the bank's test rows.",
+        "Bank 1 is the largest of its federation in each seed. Point: mean over the seeds in which the bank's test rows "
+        "have both classes, none if there is no such seed; bar: 95 % t interval, cut where it leaves the frame. Grey "
+        "tick: prevalence of the bank's test rows, which is what a random ranking scores there.",
         {"rows": table},
         {"": Variant(spec, columns)},
         (),
@@ -182,8 +185,8 @@ def _partitions(view: View) -> Chart | None:
     return Chart(
         "partitions",
         "Who holds the training rows and the frauds",
-        f"Darker is more. {'The banks are the same in every seed.' if named else _drawn_words(table, view)} A cross marks a "
-        "bank without fraud. KL: how far the bank's share of frauds is from that of all rows.",
+        f"Darker is more. {_same_words() if named else _drawn_words(view)} A cross marks a bank without fraud. "
+        "KL: how far the bank's share of frauds is from that of all rows.",
         {"rows": table[["alpha", "seed", "bank", "num_examples", "num_positives", "kl"]]},
         {name: Variant(specs.heat_map(table, name, named), columns) for name in specs.HOLDINGS},
         ("holding",),
@@ -192,7 +195,12 @@ def _partitions(view: View) -> Chart | None:
     )
 
 
-def _drawn_words(table: pd.DataFrame, view: View) -> str:
+def _same_words() -> str:
+    """What the one line of the heat map is, where banks have names."""
+    return "The banks are the same in every seed."
+
+
+def _drawn_words(view: View) -> str:
     """What the lines of the heat map are, and what is left out of it."""
     partitions = view.case.partitions
     words = "A line is a draw: in each seed another bank may be the largest."
@@ -215,8 +223,8 @@ def _drift(view: View) -> Chart | None:
     return Chart(
         "drift",
         "How far the banks' updates are from their mean",
-        "Norm of a bank's update minus the aggregated update: mean over the cohort, then over seeds that did not diverge; "
-        "band: 95 % t interval.",
+        "Norm of a bank's update minus the aggregated update: mean over the cohort, then over seeds that did not "
+        "diverge; band: 95 % t interval.",
         {"rows": table},
         {"": Variant(specs.drift(view.looks, table), columns)},
         (),
@@ -254,8 +262,8 @@ def _differences(view: View) -> Chart | None:
     return Chart(
         "differences",
         "Difference to FedAvg on the same data, seed, learning rate and epochs",
-        "Point: mean over pairs; bar: 95 % t interval, cut where it leaves the frame. An interval that holds 0 does not tell "
-        "the two apart. Average precision and ROC-AUC: right of 0 is better; log loss: left of 0 is better.",
+        "Point: mean over pairs; bar: 95 % t interval, cut where it leaves the frame. An interval that holds 0 does not "
+        "tell the two apart. Average precision and ROC-AUC: right of 0 is better; log loss: left of 0 is better.",
         {"rows": table},
         variants,
         ("score",),
@@ -290,7 +298,8 @@ def _budgets(view: View) -> Chart | None:
     return Chart(
         "budgets",
         "What the alerts catch at a given budget",
-        "All test rows, the highest scores flagged until the budget is used up. Point: mean over seeds; bar: 95 % t interval.",
+        "All test rows, the highest scores flagged until the budget is used up. Point: mean over seeds; bar: 95 % t "
+        "interval, cut where it leaves the frame.",
         {"rows": rows},
         variants,
         ("measure",),
@@ -315,8 +324,8 @@ def _calibration(view: View) -> Chart | None:
     return Chart(
         "calibration",
         "Observed fraud rate against predicted probability",
-        "Ten bins of equal mass; point: mean over seeds, bar: 95 % t interval of the rate. On the grey line the probability is "
-        "right. Logarithmic axes; bins without fraud stand at 0.",
+        "Ten bins of equal mass; point: mean over seeds, bar: 95 % t interval of the rate. On the grey line the "
+        "probability is right. Logarithmic axes; bins without fraud stand at 0.",
         {"rows": rows},
         {"": Variant(specs.calibration(view.looks, rows), columns)},
         (),
@@ -343,8 +352,8 @@ def _conditions(view: View) -> Chart | None:
     return Chart(
         "conditions",
         "Score after the last round under each condition",
-        "Point: mean over seeds that did not diverge; bar: 95 % t interval, cut where it leaves the frame. Dash-dot line of the "
-        "average precision: prevalence.",
+        "Point: mean over seeds that did not diverge; bar: 95 % t interval, cut where it leaves the frame. Dash-dot line, "
+        "of the average precision: prevalence.",
         {"rows": table},
         variants,
         ("score",),

@@ -268,15 +268,10 @@ def joining_section(by_rank: pd.DataFrame, bank_names: Mapping[int, str], most_b
         first = group.iloc[0].to_dict()
         rank = first["bank_rank"]
         cells = {row["algorithm"]: interval(row, "average_precision", 3) for row in group.to_dict("records")}
-        frauds = number(group["num_train_positives"].iloc[0], 1)
+        about = (number(first["num_train_positives"], 1), number(first["prevalence"]))
         rows.append(
             [
-                *(
-                    case_name(first, by_rank),
-                    bank_names.get(rank, str(rank)),
-                    frauds,
-                    number(group["prevalence"].mean()),
-                ),
+                *(case_name(first, by_rank), bank_names.get(rank, str(rank)), *about),
                 *(cells.get(name, DASH) for name in order),
             ]
         )
@@ -286,8 +281,8 @@ def joining_section(by_rank: pd.DataFrame, bank_names: Mapping[int, str], most_b
     return (
         "### What joining buys each bank\n\n"
         "PR-AUC on the bank's own test rows: of its own model, of each federated model, and of one model trained on "
-        f"all rows; mean over seeds [95 % interval]. *Prevalence* is that of its test rows.\n\n![Average precision of each bank]({picture})\n\n"
-        + markdown_table(headers, rows)
+        "all rows; mean over seeds [95 % interval]. *Prevalence* is that of its test rows.\n\n"
+        f"![Average precision of each bank]({picture})\n\n" + markdown_table(headers, rows)
     )
 
 

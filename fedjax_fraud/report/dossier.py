@@ -1,7 +1,7 @@
 """The dossier: everything that an auditor needs, in Markdown.
 
-``dossier`` joins sections; a section is a function from a ``Case`` to Markdown, empty if it has nothing to say. The page
-(``page.py``) shows the same sections between its charts.
+``dossier`` joins sections; a section is a function from a ``Case`` to Markdown, empty if it has nothing to say. The
+page (``page.py``) shows the same sections between its charts.
 """
 
 import json
@@ -37,6 +37,7 @@ class Case(NamedTuple):
     summary: pd.DataFrame
     prevalence: float
     diverged: set[int]  # numbers of settings
+    by_rank: pd.DataFrame  # ``tables.bank_table`` of each algorithm's best hyperparameters
     decided: decisions.Decided | None
 
 
@@ -57,16 +58,18 @@ def case_of(result: Any) -> Case:
     manifest = json.loads(strict_json(result.manifest))
     summary = tables.summarise(result.rounds)
     diverged = set(result.rounds["setting"][result.rounds["diverged"].astype(bool)])
+    best = tables.best_settings(result.rounds)
     decided = getattr(result, "decisions", None)
     return Case(
         result.rounds,
         result.banks,
         result.partitions,
         manifest,
-        tables.best_settings(result.rounds),
+        best,
         summary,
         facts.prevalence(manifest),
         diverged,
+        tables.bank_table(result.banks[result.banks["setting"].isin(best["setting"])], diverged),
         None if decided is None else decisions.decide(decided, summary, diverged),
     )
 
@@ -510,7 +513,7 @@ def _banks(case: Case) -> str:
         "per-bank PR-AUC is **not** the pooled PR-AUC above: the two answer different questions and do not compare. A "
         "bank whose test rows have one class has no PR-AUC; it is left out and counted, never 0. Banks x seeds, "
         "diverged settings left out.\n\n"
-        f"{markdown_table(headers, rows)}\n\n{_banks_by_rank(case, banks_by_rank(case))}"
+        f"{markdown_table(headers, rows)}\n\n{_banks_by_rank(case, case.by_rank)}"
     )
 
 
@@ -518,13 +521,7 @@ def _joining(case: Case) -> str:
     """What joining buys each bank."""
     if case.banks.empty:
         return ""
-    return decisions.joining_section(banks_by_rank(case), bank_names(case), MOST_BANKS)
-
-
-def banks_by_rank(case: Case) -> pd.DataFrame:
-    """``tables.bank_table`` of each algorithm's best hyperparameters."""
-    best = case.banks[case.banks["setting"].isin(case.best["setting"])]
-    return tables.bank_table(best, case.diverged)
+    return decisions.joining_section(case.by_rank, bank_names(case), MOST_BANKS)
 
 
 def _budgets(case: Case) -> str:

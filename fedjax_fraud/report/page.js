@@ -38,6 +38,7 @@
       ast: true, // no code is made from text, so that the page's security policy can forbid it
       config: data.config,
       defaultStyle: false,
+      logLevel: 1, // errors
       tooltip: { theme: "page", disableDefaultStyle: true },
     });
     place.setAttribute("role", "group");
@@ -123,7 +124,9 @@
 
   const fillNumbers = (figure, chart, columns, rows) => {
     const table = document.createElement("table");
-    table.append(element("caption", chart.title));
+    const caption = element("caption", "");
+    caption.append(element("span", chart.title));
+    table.append(caption);
     const look = (column) => (column.digits === null ? {} : { class: "number" });
     const head = table.createTHead().insertRow();
     head.append(...columns.map((column) => element("th", column.label, { scope: "col", ...look(column) })));
@@ -167,7 +170,8 @@
     const heads = [...table.tHead.rows[0].cells];
     if (table.tBodies[0].rows.length < 2) return;
     heads.forEach((head, place) => {
-      const button = element("button", head.textContent, { type: "button", class: "sort" });
+      const short = head.textContent.length <= 14 ? " short" : "";
+      const button = element("button", head.textContent, { type: "button", class: `sort${short}` });
       head.replaceChildren(button);
       button.addEventListener("click", () => {
         const descending = head.getAttribute("aria-sort") === "ascending";

@@ -1,7 +1,7 @@
 """The page ``report.html``: the dossier with charts to choose from, in one file that fetches nothing.
 
-The words and the tables are the dossier's, the charts those of ``charts``; the scripts that draw them stand in the file.
-A content security policy names the only scripts that may run, by their digests, and forbids every request.
+The words and the tables are the dossier's, the charts those of ``charts``; the scripts that draw them stand in the
+file. A content security policy names the only scripts that may run, by their digests, and forbids every request.
 """
 
 import base64
@@ -40,11 +40,11 @@ class Section(NamedTuple):
 SECTIONS = (
     Section("scores", "Scores by round, traffic and time", ("curves",)),
     Section("joining", "What joining buys each bank", ("joining",), ("joining", "banks")),
-    Section("partitions", "How the rows were dealt", ("partitions",), ("partitions",)),
+    Section("partitions", "Partitions", ("partitions",), ("partitions",)),
     Section("drift", "Drift by round", ("drift",)),
     Section("differences", "Paired differences", ("differences",), ("differences", "against_local")),
     Section("final", "All scores after the last round", (), ("final", "cost")),
-    Section("decisions", "Decisions at an alert budget", ("budgets",), ("budgets",)),
+    Section("decisions", "At an alert budget", ("budgets",), ("budgets",)),
     Section("calibration", "Calibration", ("calibration",), ("calibration",)),
     Section("conditions", "When things go wrong", ("conditions",)),
     Section("incidents", "Incidents", (), ("incidents",)),
@@ -127,10 +127,10 @@ def _part(markdown: str, heading: str, case: Case) -> Markup:
 def _final(case: Case) -> str:
     """The scores of all cases in one table, in the words of the dossier's tables of scores."""
     return (
-        "## Scores after the last round\n\n"
-        "Mean over seeds [95 % interval], of the global model on the pooled test rows; *Local only* is the mean over banks of "
-        "each bank's own model on the same rows. Communication is the total of all banks and rounds. The heading of a column "
-        "sorts the table.\n\n" + all_scores(case)
+        "## All scores after the last round\n\n"
+        "Mean over seeds [95 % interval], of the global model on the pooled test rows; *Local only* is the mean over "
+        "banks of each bank's own model on the same rows. Communication is the total of all banks and rounds. The heading "
+        "of a column sorts the table.\n\n" + all_scores(case)
     )
 
 

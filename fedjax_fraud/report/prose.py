@@ -10,6 +10,7 @@ from markdown_it.token import Token
 # What could fetch, or carry markup of its own, stays plain text.
 _SWITCHED_OFF = ["html_block", "html_inline", "link", "image", "autolink", "reference", "entity"]
 _PICTURE = re.compile(r"^!\[.*\]\(.*\)$", re.MULTILINE)
+_NUMBER = re.compile(r"[-+<>]?\s*\d|—|not reached|^$")
 _LEAD = re.compile(r"\*\*(.+?)\.?\*\*")
 
 
@@ -38,14 +39,27 @@ def split_heading(markdown: str) -> tuple[str, str]:
 
 
 def _mark_cells(tokens: Sequence[Token]) -> None:
-    """Header cells for columns and rows, and a class instead of a style for what stands at the right."""
-    for token in tokens:
-        if token.type in ("th_open", "td_open"):
-            right = "right" in str(token.attrs.pop("style", ""))
-            token.attrs |= {"class": "number"} if right else {}
-        if token.type == "th_open":
-            token.attrs["scope"] = "col"
+    """Header cells for columns and rows; columns of numbers get a class, and stand at the right."""
+    cells: list[list[tuple[Token, str]]] = []
+    for token, after in zip(tokens, [*tokens[1:], None], strict=False):
+        if token.type == "table_open":
+            cells = []
+        elif token.type == "tr_open":
+            cells.append([])
+        elif token.type in ("th_open", "td_open"):
+            token.attrs = {"scope": "col"} if token.type == "th_open" else {}
+            cells[-1].append((token, after.content))
+        elif token.type == "table_close":
+            _mark_numbers(cells)
     _mark_row_headers(tokens)
+
+
+def _mark_numbers(cells: Sequence[Sequence[tuple[Token, str]]]) -> None:
+    """The class of the columns of which no cell says anything but numbers; the first column is always text."""
+    for column in list(zip(*cells, strict=True))[1:]:
+        if all(_NUMBER.match(text) for _, text in column[1:]):
+            for token, _ in column:
+                token.attrs["class"] = "number"
 
 
 def _mark_row_headers(tokens: Sequence[Token]) -> None:
@@ -84,7 +98,7 @@ def _boxed(tokens: Sequence[Token], titles: Iterator[str]) -> list[Token]:
         if token.type == "table_open":
             title = next(titles)
             box = f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(title)}">\n'
-            boxed += [_raw(box), token, _raw(f"<caption>{escape(title)}</caption>\n")]
+            boxed += [_raw(box), token, _raw(f"<caption><span>{escape(title)}</span></caption>\n")]
         elif token.type == "table_close":
             boxed += [token, _raw("</div>\n")]
         else:

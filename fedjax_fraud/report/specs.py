@@ -19,6 +19,7 @@ SCORES = {
     "roc_auc": "ROC-AUC",
     "log_loss": "Log loss",
 }
+_SHORT = {"average_precision": "average precision", "roc_auc": "ROC-AUC", "log_loss": "log loss"}
 BOUNDS = {"average_precision": (0.0, 1.0), "roc_auc": (0.0, 1.0), "log_loss": (0.0, math.inf)}
 HOLDINGS = {"num_examples": "Training rows", "num_positives": "Frauds", "kl": "KL [nats]"}
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -110,8 +111,9 @@ def marker(looks: Looks, algorithm: str) -> str:
 
 def curves(looks: Looks, table: pd.DataFrame, levels: pd.DataFrame, score: str, axis: str) -> dict:
     """Lines with bands over levels."""
+    wide = _spans_orders(table[score])
     both = pd.concat([table, levels], ignore_index=True)
-    y = _over(score, SCORES[score], _scale(both, score, BOUNDS[score]))
+    y = _over(score, SCORES[score], _scale(both, score, BOUNDS[score], logarithmic=wide))
     level = alt.Chart(alt.NamedData("levels")).mark_rule(strokeWidth=1.5)
     level = level.encode(y=y(""), stroke=_colour(looks, "stroke"), strokeDash=_dash(looks), tooltip=_tooltip(score))
     return _finished(alt.layer(level, *_lines(looks, score, _x_axis(table, axis), y, SCORES[score])), 280)
@@ -133,7 +135,11 @@ def _lines(looks: Looks, value: str, x: alt.X, y: Callable[[str], alt.Y], label:
 
 def drift(looks: Looks, table: pd.DataFrame) -> dict:
     """Drift by round: lines with bands."""
-    y = _over("drift", "norm of update minus mean update", _scale(table, "drift", (0.0, math.inf)))
+    y = _over(
+        "drift",
+        "norm of update minus mean update",
+        _scale(table, "drift", (0.0, math.inf), logarithmic=_spans_orders(table["drift"])),
+    )
     return _finished(alt.layer(*_lines(looks, "drift", _x_axis(table, "round"), y, "Drift")), 240)
 
 
@@ -159,12 +165,14 @@ def dots(
       ticks: a column whose value is marked across each category; none if empty.
       level: a value marked across all categories; none if NaN.
     """
-    scale = _scale(table, value, bounds, linear=True)
-    places = {"y": _category(), "yOffset": alt.YOffset("algorithm:N", sort=list(order))}
+    scale = _scale(table, value, bounds)
+    places = {"y": _category(table), "yOffset": alt.YOffset("algorithm:N", sort=list(order))}
     chart = alt.layer(*_points_with_bars(looks, value, title, scale, places))
     if ticks:
-        mark = _rows().mark_tick(color="var(--muted)", thickness=2, size=(len(order) + 1) * _STEP)
-        chart += mark.encode(y=_category(), x=alt.X(f"max({ticks}):Q", title=title, scale=scale))
+        mark = _rows().mark_tick(color="var(--muted)", thickness=2, size=_STEP)
+        chart += mark.encode(
+            x=alt.X(f"{ticks}:Q", title=title, scale=scale, axis=alt.Axis(tickCount=5, format="~g")), **places
+        )
     if math.isfinite(level):
         rule = _still().mark_rule(color="var(--muted)", strokeDash=list(_DASHES["-."]))
         chart += rule.encode(x=alt.X(datum=level))
@@ -173,16 +181,19 @@ def dots(
 
 def differences(looks: Looks, table: pd.DataFrame, metric: str) -> dict:
     """A point with its bar for each algorithm, over a line at 0."""
-    title = f"{SCORES[metric]} minus FedAvg's"
+    title = f"{_SHORT[metric]} minus FedAvg's"
     zero = pd.concat([table, pd.DataFrame({metric: [0.0]})])
-    scale = _scale(zero, metric, (-math.inf, math.inf), linear=True)
+    scale = _scale(zero, metric, (-math.inf, math.inf))
     line = _still().mark_rule(color="var(--ink)", strokeWidth=1).encode(x=alt.X(datum=0))
-    return _finished(alt.layer(line, *_points_with_bars(looks, metric, title, scale, {"y": _category()})), alt.Step(34))
+    return _finished(
+        alt.layer(line, *_points_with_bars(looks, metric, title, scale, {"y": _category(table)})), alt.Step(34)
+    )
 
 
 def _points_with_bars(looks: Looks, value: str, title: str, scale: alt.Scale, places: dict) -> list[alt.Chart]:
     """Intervals as bars with their means as points; a bank's own model is hollow."""
-    mean, low = (alt.X(f"{value}{end}:Q", title=title, scale=scale) for end in ("", "_low"))
+    axis = alt.Axis(tickCount=5, format="~g")
+    mean, low = (alt.X(f"{value}{end}:Q", title=title, scale=scale, axis=axis) for end in ("", "_low"))
     bar = _rows().mark_rule(strokeWidth=2)
     bar = bar.encode(x=low, x2=f"{value}_high:Q", stroke=_colour(looks, "stroke"), **places)
     hollow = alt.condition("datum.algorithm === 'local_only'", alt.value("var(--surface)"), _colour(looks, "fill"))
@@ -212,7 +223,7 @@ def heat_map(table: pd.DataFrame, name: str, named: bool) -> dict:
         text = _rows().mark_text(fontSize=11, fill="var(--ink)")
         layers.append(text.encode(x=x, y=y, text=alt.Text(f"{name}:Q", format=_number_format(name))))
     cross = _rows().transform_filter("datum.num_positives === 0 && datum.num_examples > 0")
-    cross = cross.mark_text(text="×", fontSize=13, dx=0 if several else 30, fill="var(--ink)").encode(x=x, y=y)
+    cross = cross.mark_text(text="\u00d7", fontSize=13, dx=0 if several else 30, fill="var(--ink)").encode(x=x, y=y)
     return _finished(alt.layer(*layers, cross), alt.Step(24))
 
 
@@ -242,7 +253,9 @@ def calibration(looks: Looks, table: pd.DataFrame) -> dict:
 
 def _finished(chart: alt.LayerChart, height: int | alt.Step) -> dict:
     """A specification as wide as its place, without what the page sets once for all charts."""
-    spec = chart.properties(width="container", height=height).to_dict()
+    fit = "fit" if isinstance(height, int) else "fit-x"
+    size = alt.AutoSizeParams(type=fit, contains="padding")
+    spec = chart.properties(width="container", height=height, autosize=size).to_dict(validate=False)
     return {name: part for name, part in spec.items() if name not in ("$schema", "config")}
 
 
@@ -256,10 +269,11 @@ def _still() -> alt.Chart:
     return alt.Chart(alt.InlineData(values=[{}]))
 
 
-def _category() -> alt.Y:
-    """Categories from top to bottom in the order of the rows; a line break in one is a line break."""
+def _category(table: pd.DataFrame) -> alt.Y:
+    """The categories of all panels from top to bottom in the order of the rows; a line break in one is a line break."""
+    scale = alt.Scale(domain=list(dict.fromkeys(table["category"])), paddingInner=0.3, paddingOuter=0.15)
     axis = alt.Axis(labelExpr=r"split(datum.label, '\n')", domain=False, ticks=False, labelPadding=8)
-    return alt.Y("category:N", sort=None, title=None, axis=axis, scale=alt.Scale(paddingInner=0.3, paddingOuter=0.15))
+    return alt.Y("category:N", sort=None, title=None, axis=axis, scale=scale)
 
 
 def _x_axis(table: pd.DataFrame, axis: str) -> alt.X:
@@ -275,15 +289,31 @@ def _x_axis(table: pd.DataFrame, axis: str) -> alt.X:
 def _over(value: str, title: str, scale: alt.Scale, **settings) -> Callable[[str], alt.Y]:
     """The vertical place of a value or, given ``_low``, of its bound; the title stands above the axis, to be read."""
     place = dict(titleAngle=0, titleAlign="left", titleAnchor="start", titleX=0, titleY=-10, titleBaseline="bottom")
+    if scale["type"] == "log":
+        settings.setdefault("values", _log_ticks(*scale["domain"]))
     axis = alt.Axis(domain=False, ticks=False, **place, **({"tickCount": 5, "format": "~g"} | settings))
     return lambda end: alt.Y(f"{value}{end}:Q", title=title, axis=axis, scale=scale)
 
 
-def _scale(table: pd.DataFrame, name: str, bounds: tuple[float, float], *, linear: bool = False) -> alt.Scale:
-    """A frame for the means of all panels; logarithmic where they span orders of magnitude. What leaves it is cut."""
+def _log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 of each power of ten within a frame; powers alone if those are many."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if len(powers) <= 4 else (1,)
+    ticks = [float(f"{step}e{power}") for power in powers for step in steps]
+    return [tick for tick in ticks if low <= tick <= high]
+
+
+def _spans_orders(means: pd.Series) -> bool:
+    """Whether some means are so far apart that a linear axis would hide the small ones."""
+    positive = means[means > 0]
+    return len(positive) > 0 and bool(positive.max() > styles.LOG_RATIO * positive.min())
+
+
+def _scale(table: pd.DataFrame, name: str, bounds: tuple[float, float], *, logarithmic: bool = False) -> alt.Scale:
+    """A frame for the means of all panels. What leaves it is cut."""
     means = table[name][np.isfinite(table[name].astype(float))]
     positive = means[means > 0]
-    if not linear and len(positive) and positive.max() > styles.LOG_RATIO * positive.min():
+    if logarithmic:
         ends = [0.7 * float(positive.min()), min(bounds[1], 1.4 * float(means.max()))]
         return alt.Scale(type="log", domain=ends, nice=False, clamp=True)
     low, high = _frame(table, name, bounds) if len(means) else (0.0, 1.0)

@@ -158,8 +158,8 @@ def curves(rounds: pd.DataFrame) -> pd.DataFrame:
     Args:
       rounds: one row per setting and round, of one choice of hyperparameters per algorithm (see ``best_settings``).
 
-    Returns: ``algorithm``, the columns of ``CASE``, ``round``; each score and ``drift`` with ``_low`` and ``_high``, over
-      the seeds that neither diverged nor stayed idle (drift: not of skipped rounds); ``mb`` and ``time``, megabytes and
+    Returns: ``algorithm``, the columns of ``CASE``, ``round``; each score and ``drift`` with ``_low`` and ``_high``,
+      over the seeds that neither diverged nor stayed idle (drift: not of skipped rounds); ``mb`` and ``time``, megabytes and
       simulated seconds so far, means over all seeds.
     """
     kept = in_order(rounds[~rounds["algorithm"].isin(BASELINES)])
@@ -307,7 +307,8 @@ def bank_table(banks: pd.DataFrame, diverged: Collection[int] = ()) -> pd.DataFr
 
     Returns: one row per algorithm, alpha, hyperparameters and ``bank_rank``: ``num_seeds``, ``num_defined`` (seeds in
       which this bank's score is defined), means of ``num_train`` and ``num_train_positives``, ``prevalence`` (of the
-      bank's test rows, mean over the seeds with a score: what a random ranking scores), ``average_precision`` with ``_low`` and ``_high`` (over those defined), and against the bank's own model alone (``local_only``):
+      bank's test rows, mean over the seeds with a score: what a random ranking scores), ``average_precision`` with
+      ``_low`` and ``_high`` (over those defined), and against the bank's own model alone (``local_only``):
       ``difference`` with ``_low`` and ``_high``, ``num_pairs``, ``wins``.
     """
     kept = _banks_beside_local(banks, diverged)
