@@ -115,14 +115,15 @@ def test_all_scores_stand_in_one_table(result, text):
 
 
 def test_what_data_say_is_escaped_everywhere():
-    names = {0: HOSTILE, 1: "b", 2: "c"}
+    names, renamed = {0: HOSTILE, 1: "b", 2: "c"}, {"algorithm": {"scaffold": HOSTILE}}
     result = decided(alphas=(NAN,), num_seeds=2)
     columns = {"bank": result.partitions["client"].map(names)}
     data = result.manifest["data"] | {"features": (HOSTILE, "y"), "source": HOSTILE}
     result = result._replace(
         partitions=result.partitions.assign(**columns),
-        banks=result.banks.assign(bank=result.banks["client"].map(names)),
-        rounds=result.rounds.replace({"algorithm": {"scaffold": HOSTILE}}),
+        banks=result.banks.assign(bank=result.banks["client"].map(names)).replace(renamed),
+        decisions=result.decisions.replace(renamed),
+        rounds=result.rounds.replace(renamed),
         manifest=result.manifest | {"data": data, "config": result.manifest["config"] | {HOSTILE: HOSTILE}},
     )
     text = page_of(result)

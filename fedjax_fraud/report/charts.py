@@ -86,7 +86,7 @@ class View(NamedTuple):
 
 def view_of(case: Case) -> View:
     """The names and looks of a result's algorithms, and what can be chosen."""
-    best = tables.summarise(case.best)
+    best = case.best_summary
     looks = styles.line_styles(best)
     looks |= {name: look for name, look in styles.BASELINE_STYLES.items() if name in set(best["algorithm"])}
     looks["prevalence"] = styles.PREVALENCE_STYLE
@@ -157,9 +157,9 @@ def _joining(view: View) -> Chart | None:
     return Chart(
         "joining",
         "Average precision on each bank's own test rows",
-        "Bank 1 is the largest of its federation in each seed. Point: mean over the seeds in which the bank's test rows "
-        "have both classes, none if there is no such seed; bar: 95 % t interval, cut where it leaves the frame. Grey "
-        "tick: prevalence of the bank's test rows, which is what a random ranking scores there.",
+        "Bank 1 is the largest of its federation in each seed. Point: mean over the seeds in which the bank's test "
+        "rows have both classes, none if there is no such seed; bar: 95 % t interval, cut where it leaves the frame. "
+        "Grey tick: prevalence of the bank's test rows, which is what a random ranking scores there.",
         {"rows": table},
         {"": Variant(spec, columns)},
         (),
@@ -237,7 +237,7 @@ def _drift(view: View) -> Chart | None:
 def _differences(view: View) -> Chart | None:
     """Paired differences to FedAvg, of every choice of hyperparameters."""
     case = view.case
-    found = {metric: tables.paired_differences(case.rounds, metric=metric) for metric in specs.SCORES}
+    found = case.differences
     first = next(iter(found.values()))
     if first.empty:
         return None
@@ -262,8 +262,8 @@ def _differences(view: View) -> Chart | None:
     return Chart(
         "differences",
         "Difference to FedAvg on the same data, seed, learning rate and epochs",
-        "Point: mean over pairs; bar: 95 % t interval, cut where it leaves the frame. An interval that holds 0 does not "
-        "tell the two apart. Average precision and ROC-AUC: right of 0 is better; log loss: left of 0 is better.",
+        "Point: mean over pairs; bar: 95 % t interval, cut where it leaves the frame. An interval that holds 0 does "
+        "not tell the two apart. Average precision and ROC-AUC: right of 0 is better; log loss: left of 0 is better.",
         {"rows": table},
         variants,
         ("score",),
@@ -352,8 +352,8 @@ def _conditions(view: View) -> Chart | None:
     return Chart(
         "conditions",
         "Score after the last round under each condition",
-        "Point: mean over seeds that did not diverge; bar: 95 % t interval, cut where it leaves the frame. Dash-dot line, "
-        "of the average precision: prevalence.",
+        "Point: mean over seeds that did not diverge; bar: 95 % t interval, cut where it leaves the frame. Dash-dot "
+        "line, of the average precision: prevalence.",
         {"rows": table},
         variants,
         ("score",),
@@ -409,8 +409,7 @@ def _levels(view: View) -> pd.DataFrame:
 
 def _best_only(view: View, table: pd.DataFrame) -> pd.DataFrame:
     """Of a table of all settings those with each algorithm's best hyperparameters, keyed, in the usual order."""
-    case = view.case
-    best = tables.summarise(case.best)[list(tables.SETTING_KEYS)]
+    best = view.case.best_summary[list(tables.SETTING_KEYS)]
     return _keyed(view, best.merge(table, on=list(tables.SETTING_KEYS), how="inner"))
 
 

@@ -35,6 +35,8 @@ class Case(NamedTuple):
     manifest: dict
     best: pd.DataFrame  # the rounds of each algorithm's best hyperparameters
     summary: pd.DataFrame
+    best_summary: pd.DataFrame  # ``tables.summarise`` of ``best``
+    differences: dict[str, pd.DataFrame]  # ``tables.paired_differences`` to FedAvg, by score
     prevalence: float
     diverged: set[int]  # numbers of settings
     by_rank: pd.DataFrame  # ``tables.bank_table`` of each algorithm's best hyperparameters
@@ -67,6 +69,8 @@ def case_of(result: Any) -> Case:
         manifest,
         best,
         summary,
+        tables.summarise(best),
+        {score: tables.paired_differences(result.rounds, metric=score) for score in tables.SCORES},
         facts.prevalence(manifest),
         diverged,
         tables.bank_table(result.banks[result.banks["setting"].isin(best["setting"])], diverged),
@@ -376,7 +380,7 @@ def all_scores(case: Case) -> str:
 
 def glance(case: Case) -> str:
     """Average precision of every algorithm at its best hyperparameters, a line for each case, as a Markdown table."""
-    best = tables.summarise(case.best)
+    best = case.best_summary
     order = decisions.joining_order(best)
     names = dict(zip(best["algorithm"], setting_names(best), strict=True))
     rows = []
@@ -401,14 +405,10 @@ def _score_row(name: str, row: Mapping) -> list[str]:
 
 def _differences(case: Case) -> str:
     """Paired differences to FedAvg, at the same rate and epochs."""
-    table = tables.paired_differences(case.rounds)
+    table = case.differences["average_precision"]
     if table.empty:
         return ""
-    others = {
-        metric: tables.paired_differences(case.rounds, metric=metric)
-        for metric in tables.SCORES
-        if metric != "average_precision"
-    }
+    others = {metric: other for metric, other in case.differences.items() if metric != "average_precision"}
     rows = [
         [
             *(_case_name(case, row), name, interval(row, "difference", sign=True), _distinguishable(row)),

@@ -38,7 +38,6 @@
       ast: true, // no code is made from text, so that the page's security policy can forbid it
       config: data.config,
       defaultStyle: false,
-      logLevel: 1, // errors
       tooltip: { theme: "page", disableDefaultStyle: true },
     });
     place.setAttribute("role", "group");
@@ -172,6 +171,7 @@
     heads.forEach((head, place) => {
       const short = head.textContent.length <= 14 ? " short" : "";
       const button = element("button", head.textContent, { type: "button", class: `sort${short}` });
+      head.dataset.label = head.textContent;
       head.replaceChildren(button);
       button.addEventListener("click", () => {
         const descending = head.getAttribute("aria-sort") === "ascending";

@@ -129,8 +129,8 @@ def _final(case: Case) -> str:
     return (
         "## All scores after the last round\n\n"
         "Mean over seeds [95 % interval], of the global model on the pooled test rows; *Local only* is the mean over "
-        "banks of each bank's own model on the same rows. Communication is the total of all banks and rounds. The heading "
-        "of a column sorts the table.\n\n" + all_scores(case)
+        "banks of each bank's own model on the same rows. Communication is the total of all banks and rounds. The "
+        "heading of a column sorts the table.\n\n" + all_scores(case)
     )
 
 

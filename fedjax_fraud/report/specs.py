@@ -31,6 +31,7 @@ _AXIS_TITLES = {
 _MOST_NUMBERED = 8  # banks whose numbers have room in their cells
 _REACH = 0.35  # how far beyond the means a frame may grow for the intervals, of the means' range
 _FROM_ZERO = 0.6  # a frame begins at 0 if the smallest mean is below this share of the largest
+_AXIS_HEIGHT = 46  # pixels of a horizontal axis with its title
 _STEP = 13  # pixels of an algorithm within a category
 
 # Markers as paths in a square of side 2, for charts and legends alike; Matplotlib's letters.
@@ -176,7 +177,7 @@ def dots(
     if math.isfinite(level):
         rule = _still().mark_rule(color="var(--muted)", strokeDash=list(_DASHES["-."]))
         chart += rule.encode(x=alt.X(datum=level))
-    return _finished(chart, alt.Step(step=_STEP, **{"for": "offset"}))
+    return _finished(chart, _AXIS_HEIGHT + table["category"].nunique() * (_STEP * len(order) + 2 * _STEP))
 
 
 def differences(looks: Looks, table: pd.DataFrame, metric: str) -> dict:
@@ -186,7 +187,8 @@ def differences(looks: Looks, table: pd.DataFrame, metric: str) -> dict:
     scale = _scale(zero, metric, (-math.inf, math.inf))
     line = _still().mark_rule(color="var(--ink)", strokeWidth=1).encode(x=alt.X(datum=0))
     return _finished(
-        alt.layer(line, *_points_with_bars(looks, metric, title, scale, {"y": _category(table)})), alt.Step(34)
+        alt.layer(line, *_points_with_bars(looks, metric, title, scale, {"y": _category(table)})),
+        _AXIS_HEIGHT + 34 * table["category"].nunique(),
     )
 
 
@@ -224,7 +226,7 @@ def heat_map(table: pd.DataFrame, name: str, named: bool) -> dict:
         layers.append(text.encode(x=x, y=y, text=alt.Text(f"{name}:Q", format=_number_format(name))))
     cross = _rows().transform_filter("datum.num_positives === 0 && datum.num_examples > 0")
     cross = cross.mark_text(text="\u00d7", fontSize=13, dx=0 if several else 30, fill="var(--ink)").encode(x=x, y=y)
-    return _finished(alt.layer(*layers, cross), alt.Step(24))
+    return _finished(alt.layer(*layers, cross), _AXIS_HEIGHT + (40 if named else 0) + 24 * table["seed"].nunique())
 
 
 def calibration(looks: Looks, table: pd.DataFrame) -> dict:
@@ -251,10 +253,9 @@ def calibration(looks: Looks, table: pd.DataFrame) -> dict:
     return _finished(alt.layer(right_line.encode(x=x, y=y("")), bar, curve, point), 280)
 
 
-def _finished(chart: alt.LayerChart, height: int | alt.Step) -> dict:
+def _finished(chart: alt.LayerChart, height: int) -> dict:
     """A specification as wide as its place, without what the page sets once for all charts."""
-    fit = "fit" if isinstance(height, int) else "fit-x"
-    size = alt.AutoSizeParams(type=fit, contains="padding")
+    size = alt.AutoSizeParams(type="fit", contains="padding")
     spec = chart.properties(width="container", height=height, autosize=size).to_dict(validate=False)
     return {name: part for name, part in spec.items() if name not in ("$schema", "config")}
 

@@ -159,8 +159,8 @@ def curves(rounds: pd.DataFrame) -> pd.DataFrame:
       rounds: one row per setting and round, of one choice of hyperparameters per algorithm (see ``best_settings``).
 
     Returns: ``algorithm``, the columns of ``CASE``, ``round``; each score and ``drift`` with ``_low`` and ``_high``,
-      over the seeds that neither diverged nor stayed idle (drift: not of skipped rounds); ``mb`` and ``time``, megabytes and
-      simulated seconds so far, means over all seeds.
+      over the seeds that neither diverged nor stayed idle (drift: not of skipped rounds); ``mb`` and ``time``,
+      megabytes and simulated seconds so far, means over all seeds.
     """
     kept = in_order(rounds[~rounds["algorithm"].isin(BASELINES)])
     skipped = kept["skipped"].astype(bool)
