@@ -20,7 +20,7 @@ def view_of(result) -> charts.View:
 
 
 def crossed(**changes):
-    """A result under two shares of stragglers, with a simulated clock."""
+    """A result under two shares of stragglers, which cost a fifth of the precision, with a simulated clock."""
     result = decided(**changes)
     parts = []
     for place, share in enumerate((0.0, 0.5)):
@@ -33,7 +33,8 @@ def crossed(**changes):
         ]
         parts.append([frame.assign(setting=frame["setting"] + 10_000 * place, **shift) for frame in kept])
     rounds, banks, decisions = (pd.concat(pair, ignore_index=True) for pair in zip(*parts, strict=True))
-    rounds = rounds.assign(seconds=1.5 + rounds["stragglers"])
+    precision = rounds["average_precision"] * (1 - 0.4 * rounds["stragglers"])
+    rounds = rounds.assign(seconds=1.5 + rounds["stragglers"], average_precision=precision)
     return result._replace(rounds=rounds, banks=banks, decisions=decisions)
 
 

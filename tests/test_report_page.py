@@ -164,7 +164,7 @@ def test_a_plain_result_without_manifest_has_a_page():
 
 def test_the_scripts_carry_their_licences(text):
     notices = text.split('id="notices">')[1]
-    for name in ("Vega", "Vega-Lite", "vega-embed", "d3"):
+    for name in ("vega", "vega-lite", "vega-embed", "vega-tooltip", "d3-scale", "semver"):
         assert name in notices
     assert "Redistributions in binary form" in notices and "ISC" in notices
 
