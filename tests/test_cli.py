@@ -388,7 +388,15 @@ def folder(tmp_path_factory):
 
 def test_a_sweep_writes_its_results(folder):
     names = {path.name for path in folder.iterdir()}
-    wanted = {"results.parquet", "summary.csv", "dossier.md", "convergence.png", "convergence.svg", "manifest.json"}
+    wanted = {
+        "results.parquet",
+        "summary.csv",
+        "dossier.md",
+        "report.html",
+        "convergence.png",
+        "convergence.svg",
+        "manifest.json",
+    }
     assert wanted <= names
     assert not [name for name in names if name.startswith(".") or name.endswith(".tmp")]
     frame = pd.read_parquet(folder / "results.parquet")

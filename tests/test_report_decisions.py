@@ -114,7 +114,7 @@ def test_the_dossier_has_calibration_and_joining(text):
     joining = text.split("### What joining buys each bank")[1]
     header = next(line for line in joining.splitlines() if line.startswith("| alpha"))
     names = [name.strip() for name in header.split("|")[4:-1]]
-    assert names == ["Local only", "FedAvg", "FedProx (mu 0.01)", "SCAFFOLD", "Centralised"]
+    assert names == ["Prevalence", "Local only", "FedAvg", "FedProx (mu 0.01)", "SCAFFOLD", "Centralised"]
     assert "nan" not in text.lower()
 
 

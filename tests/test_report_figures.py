@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedjax_fraud.report import figures
+from fedjax_fraud.report import figures, styles
 from tests.test_report import GAINS, fake_result
 
 NAN = float("nan")
@@ -46,7 +46,7 @@ def test_the_legend_says_when_a_line_is_the_best_of_several():
 
 def test_algorithms_differ_in_colour_and_in_dashes():
     names = ("fedavg", "fedprox", "scaffold")
-    assert len({figures.STYLES[name][0] for name in names}) == len({str(figures.STYLES[name][1]) for name in names})
+    assert len({styles.STYLES[name][0] for name in names}) == len({str(styles.STYLES[name][1]) for name in names})
 
 
 @pytest.mark.parametrize(

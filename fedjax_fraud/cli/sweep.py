@@ -177,5 +177,5 @@ def _write(result, out: pathlib.Path, began: float, as_json: bool) -> None:
         f"{work['num_federations']} federations (and baselines) in {time.perf_counter() - began:.1f} s: compile "
         f"{timings['compile_seconds']:.1f} s, run {timings['run_seconds']:.1f} s, "
         f"{work['rows_per_second'] / 1e6:.2f} million rows trained a second.\n"
-        f"Report: {out / 'dossier.md'}, picture: {picture}"
+        f"Report: {out / 'report.html'} (as text: {out / 'dossier.md'}), picture: {picture}"
     )

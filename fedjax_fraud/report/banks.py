@@ -9,13 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from . import figures
+from . import figures, styles
 from .decisions import joining_order
 from .tables import bank_table, best_settings, num_choices
 from .wording import plural, setting_names
 
 MOST_BANKS = 10
-_BASELINE_STYLES = {"local_only": (figures.INK, ":", "o"), "centralised": (figures.INK, "--", "d")}
 _WIDTH = 0.62  # of the distance between two banks
 
 
@@ -33,7 +32,7 @@ def banks_figure(result: Any, conditions: str = "") -> Figure:
     rounds = best_settings(result.rounds)
     diverged = set(rounds["setting"][rounds["diverged"].astype(bool)])
     table = bank_table(result.banks[result.banks["setting"].isin(rounds["setting"])], diverged)
-    styles = figures.line_styles(table) | _BASELINE_STYLES
+    looks = styles.line_styles(table) | styles.BASELINE_STYLES
     order = joining_order(table)
     alphas = figures._alphas(rounds)
     figure = figures._figure(len(alphas), 4.6)
@@ -41,8 +40,8 @@ def banks_figure(result: Any, conditions: str = "") -> Figure:
     num_banks = int(table["bank_rank"].max()) if len(table) else 1
     for axis, alpha in zip(axes, alphas, strict=True):
         panel = table[figures._same(table["alpha"], alpha)] if len(table) else table
-        _draw(axis, panel[panel["bank_rank"] <= MOST_BANKS], order, styles)
-        axis.set_title(figures._panel_title(alpha, len(alphas)), fontsize=10.5, color=figures.INK)
+        _draw(axis, panel[panel["bank_rank"] <= MOST_BANKS], order, looks)
+        axis.set_title(figures._panel_title(alpha, len(alphas)), fontsize=10.5, color=styles.INK)
         axis.set_xlabel("bank, by number of rows (1 = the largest)", fontsize=9)
         axis.set_xlim(0.5, min(num_banks, MOST_BANKS) + 0.5)
     axes[0].set_ylabel("average precision on its own rows", fontsize=9)
@@ -53,11 +52,10 @@ def banks_figure(result: Any, conditions: str = "") -> Figure:
         f"What joining buys each bank{figures.in_brackets(conditions)}\n"
         f"mean over {seeds}, bar: 95 % t interval; {shown}",
         fontsize=12,
-        color=figures.INK,
+        color=styles.INK,
     )
     choices, names = num_choices(result.rounds), dict(zip(table["algorithm"], setting_names(table), strict=True))
-    words = {"local_only": "Local only (the bank's own model)", "centralised": "Centralised (all rows in one place)"}
-    handles = [_handle(words.get(name, names[name]), *styles[name], choices[name]) for name in order]
+    handles = [_handle(styles.BASELINE_NAMES.get(name, names[name]), *looks[name], choices[name]) for name in order]
     if handles:
         figure.legend(
             handles=handles, loc="outside lower center", ncols=min(3, len(handles)), frameon=False, fontsize=9
@@ -80,11 +78,11 @@ def _handle(name: str, colour: str, dashes: Any, marker: str, num_choices: int) 
     return handle
 
 
-def _draw(axis: Axes, panel: pd.DataFrame, order: list[str], styles: dict[str, tuple]) -> None:
+def _draw(axis: Axes, panel: pd.DataFrame, order: list[str], looks: dict[str, tuple]) -> None:
     """Every algorithm's point at every bank, side by side."""
     step = _WIDTH / max(len(order) - 1, 1)
     for place, algorithm in enumerate(order):
-        colour, dashes, marker = styles[algorithm]
+        colour, dashes, marker = looks[algorithm]
         rows = panel[panel["algorithm"] == algorithm].sort_values("bank_rank")
         rows = rows[np.isfinite(rows["average_precision"].astype(float))]
         mean = rows["average_precision"]
@@ -107,5 +105,5 @@ def _draw(axis: Axes, panel: pd.DataFrame, order: list[str], styles: dict[str, t
     for bank in range(1, int(panel["bank_rank"].max()) if len(panel) else 1):
         axis.axvline(bank + 0.5, color="#E3E3E3", linewidth=0.8, zorder=0.5)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.spines[["left", "bottom"]].set_color(figures.GREY)
-    axis.tick_params(colors=figures.INK, labelsize=9)
+    axis.spines[["left", "bottom"]].set_color(styles.GREY)
+    axis.tick_params(colors=styles.INK, labelsize=9)

@@ -9,13 +9,13 @@ import pandas as pd
 
 from fedjax_fraud.files import strict_json, write_bytes_atomically
 
-from .dossier import dossier
+from .dossier import case_of, joined, sections
 from .store import MANIFEST, OPTIONAL_TABLES, TABLES, parquet_bytes, sha256
 from .tables import summarise
 
 
 def write(result: Any, folder: str | os.PathLike) -> list[pathlib.Path]:
-    """Writes tables, dossier, pictures and manifest to a folder, replacing files of the same names.
+    """Writes tables, dossier, page, pictures and manifest to a folder, replacing files of the same names.
 
     The tables come first, so that a failure further on loses no result; ``manifest.json`` comes last and holds the
     SHA-256 of the others, so a folder that has one is complete.
@@ -61,13 +61,16 @@ def write_partitions(
 
 def _files(result: Any) -> Iterator[tuple[str, bytes]]:
     """Every file but the manifest, made one after the other."""
-    from . import banks, calibration, condition_figure, figures
+    from . import banks, calibration, condition_figure, figures, page
 
     for name, file in (TABLES | OPTIONAL_TABLES).items():
         if name in TABLES or getattr(result, name, None) is not None:
             yield file, parquet_bytes(getattr(result, name))
     yield "summary.csv", _csv_bytes(summarise(result.rounds))
-    yield "dossier.md", dossier(result).encode()
+    case = case_of(result)
+    texts = sections(case)
+    yield "dossier.md", joined(texts).encode()
+    yield "report.html", page.page(case, texts).encode()
     parts = figures.by_conditions(result)
     for place, (name, part) in enumerate(parts, start=1):
         number = f"-{place}" if len(parts) > 1 else ""

@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
-from . import figures
-from .decisions import reliability
+from . import figures, styles
+from .decisions import reliability, reliability_span
 from .tables import BASELINES, best_settings, num_choices, summarise
 from .wording import plural, setting_names
 
-CENTRALISED_STYLE = (figures.INK, "--", "")
+CENTRALISED_STYLE = (styles.INK, "--", "")
 
 
 def calibration_figure(result: Any, conditions: str = "") -> Figure:
@@ -34,16 +34,16 @@ def calibration_figure(result: Any, conditions: str = "") -> Figure:
     summary = summarise(rounds)
     diverged = set(rounds["setting"][rounds["diverged"].astype(bool)])
     curves = reliability(result.decisions[result.decisions["setting"].isin(rounds["setting"])], diverged)
-    styles = figures.line_styles(summary)
+    looks = styles.line_styles(summary)
     if (summary["algorithm"] == "centralised").any():
-        styles["centralised"] = CENTRALISED_STYLE
+        looks["centralised"] = CENTRALISED_STYLE
     alphas = figures._alphas(summary)
     figure = figures._figure(len(alphas), 4.6)
     axes = figure.subplots(1, len(alphas), squeeze=False, sharex=True, sharey=True)[0]
-    span = _span(curves)
+    span = reliability_span(curves)
     for axis, alpha in zip(axes, alphas, strict=True):
-        _draw(axis, curves[figures._same(curves["alpha"], alpha)] if len(curves) else curves, styles, span)
-        axis.set_title(figures._panel_title(alpha, len(alphas)), fontsize=10.5, color=figures.INK)
+        _draw(axis, curves[figures._same(curves["alpha"], alpha)] if len(curves) else curves, looks, span)
+        axis.set_title(figures._panel_title(alpha, len(alphas)), fontsize=10.5, color=styles.INK)
         axis.set_xlabel("mean predicted probability", fontsize=9)
     axes[0].set_ylabel("observed fraud rate", fontsize=9)
     seeds = plural(rounds["seed"].nunique(), "seed")
@@ -51,15 +51,15 @@ def calibration_figure(result: Any, conditions: str = "") -> Figure:
         f"Calibration on the pooled test rows, ten bins of equal mass{figures.in_brackets(conditions)}\n"
         f"mean over {seeds}, bar: 95 % t interval; on the grey line the probability is right",
         fontsize=12,
-        color=figures.INK,
+        color=styles.INK,
     )
     choices, names = num_choices(result.rounds), dict(zip(summary["algorithm"], setting_names(summary), strict=True))
     handles = [
         figures._handle(names[name], colour, dashes, choices[name], marker)
-        for name, (colour, dashes, marker) in styles.items()
+        for name, (colour, dashes, marker) in looks.items()
         if name not in BASELINES or name == "centralised"
     ]
-    handles.append(Line2D([], [], color=figures.GREY, linewidth=1.0, label="observed = predicted"))
+    handles.append(Line2D([], [], color=styles.GREY, linewidth=1.0, label="observed = predicted"))
     figure.legend(
         handles=handles,
         loc="outside lower center",
@@ -71,25 +71,15 @@ def calibration_figure(result: Any, conditions: str = "") -> Figure:
     return figure
 
 
-def _span(curves: pd.DataFrame) -> tuple[float, float, float]:
-    """The smallest and the largest probability, and the smallest rate above 0."""
-    values = curves[["probability", "rate"]].to_numpy(float) if len(curves) else np.zeros((0, 2))
-    probability, rate = values[:, 0], values[:, 1]
-    probability, rate = probability[probability > 0], rate[rate > 0]
-    low = max(probability.min(), 1e-6) if probability.size else 1e-3
-    high = min(1.0, max([*probability, *rate, 10 * low]))
-    return low, high, rate.min() if rate.size else low
-
-
-def _draw(axis: Axes, panel: pd.DataFrame, styles: dict[str, tuple], span: tuple[float, float, float]) -> None:
+def _draw(axis: Axes, panel: pd.DataFrame, looks: dict[str, tuple], span: tuple[float, float, float]) -> None:
     """One line for each algorithm, with bars, over the line of perfect calibration."""
     low, high, smallest = span
     axis.set_xscale("log")
     axis.set_yscale("symlog", linthresh=smallest, linscale=0.4)
     axis.set_xlim(low / 1.6, min(1.0, high * 1.6))
     line = np.geomspace(low / 1.6, min(1.0, high * 1.6), 200)
-    axis.plot(line, line, color=figures.GREY, linewidth=1.0, zorder=1)
-    for algorithm, (colour, dashes, marker) in styles.items():
+    axis.plot(line, line, color=styles.GREY, linewidth=1.0, zorder=1)
+    for algorithm, (colour, dashes, marker) in looks.items():
         points = panel[panel["algorithm"] == algorithm].sort_values("bin", kind="stable")
         points = points[points["probability"] > 0]
         bars = np.nan_to_num(
@@ -115,5 +105,5 @@ def _draw(axis: Axes, panel: pd.DataFrame, styles: dict[str, tuple], span: tuple
     axis.grid(color="#E3E3E3", linewidth=0.8)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.spines[["left", "bottom"]].set_color(figures.GREY)
-    axis.tick_params(colors=figures.INK, labelsize=9)
+    axis.spines[["left", "bottom"]].set_color(styles.GREY)
+    axis.tick_params(colors=styles.INK, labelsize=9)

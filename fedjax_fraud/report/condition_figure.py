@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from . import facts
-from .figures import DPI, GREY, INK, line_styles
+from .figures import DPI
+from .styles import GREY, INK, line_styles
 from .tables import BASELINES, CONDITIONS, best_settings, summarise
 from .wording import algorithm_name, alpha_name, conditions_name, setting_names
 

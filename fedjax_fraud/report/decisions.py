@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -76,13 +77,26 @@ def _over_seeds(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
 # ---- sections ---------------------------------------------------------------------------------------------------
 
 
-def sections(decisions: pd.DataFrame, summary: pd.DataFrame, diverged: Collection[int], manifest: Mapping) -> str:
-    """The dossier's sections on alert budgets and on calibration.
+class Decided(NamedTuple):
+    """What the models decide, summed up for the sections and charts of a report.
+
+    Attributes:
+      table: ``decision_summary`` in the order of every table, with ``name``.
+      transfer: ``transfer_summary``, the same.
+      reliability: ``reliability`` of all settings.
+    """
+
+    table: pd.DataFrame
+    transfer: pd.DataFrame
+    reliability: pd.DataFrame
+
+
+def decide(decisions: pd.DataFrame, summary: pd.DataFrame, diverged: Collection[int]) -> Decided:
+    """Sums up decisions over seeds.
 
     Args:
       decisions, diverged: as in ``decision_summary``.
       summary: ``tables.summarise``: the order of the rows, and which hyperparameters vary.
-      manifest: the record; its entry ``decisions`` says what the budgets and costs are.
     """
     keys = list(SETTING_KEYS)
     by_alpha = summary[keys].sort_values(list(CASE), kind="stable")
@@ -92,16 +106,27 @@ def sections(decisions: pd.DataFrame, summary: pd.DataFrame, diverged: Collectio
         else by_alpha.merge(frame, on=keys).assign(name=lambda it: setting_names(it, among=summary))
         for frame in (decision_summary(decisions, diverged), transfer_summary(decisions, diverged))
     )
+    return Decided(table, transfer, reliability(decisions, diverged))
+
+
+def budgets_of(table: pd.DataFrame) -> list[str]:
+    """The budgets of a table of decisions, ``at_0.001``, ..., ``per_day``."""
+    names = [name.removeprefix("recall_") for name in table if name.startswith("recall_")]
+    return [name for name in names if not name.endswith(("_low", "_high"))]
+
+
+def budget_section(decided: Decided, manifest: Mapping) -> str:
+    """The dossier's section on alert budgets: recall, precision, money, and the largest bank's threshold elsewhere.
+
+    Args:
+      decided: see ``decide``.
+      manifest: the record; its entry ``decisions`` says what the budgets and costs are.
+    """
+    table, transfer = decided.table, decided.transfer
     if table.empty:
         return "## At an alert budget\n\nEvery setting diverged: there are no decisions to show."
-    return f"{_budget_section(table, transfer, manifest)}\n\n{_calibration_section(table)}"
-
-
-def _budget_section(table: pd.DataFrame, transfer: pd.DataFrame, manifest: Mapping) -> str:
-    """Recall, precision, money, and the largest bank's threshold elsewhere."""
-    budgets = [name.removeprefix("recall_") for name in table if name.startswith("recall_")]
-    budgets = [name for name in budgets if not name.endswith(("_low", "_high"))]
-    words = [_budget_words(name, manifest) for name in budgets]
+    budgets = budgets_of(table)
+    words = [budget_words(name, manifest) for name in budgets]
     false_alarm, missed = (
         facts.number_fact(manifest, "decisions", name) for name in ("false_alarm", "mean_missed_fraud")
     )
@@ -144,7 +169,7 @@ def _grid(title: str, kind: str, table: pd.DataFrame, budgets: list[str], words:
     return f"**{title}.**\n\n{markdown_table(('alpha', 'Algorithm', *words), rows)}"
 
 
-def _budget_words(name: str, manifest: Mapping) -> str:
+def budget_words(name: str, manifest: Mapping) -> str:
     """A budget as a heading, ``at_0.005`` -> 0.5 % of rows."""
     share = facts.number_fact(manifest, "decisions", "budgets", name)
     if name == _PER_DAY:
@@ -196,8 +221,11 @@ def _one_percent(share: float) -> str:
     return f"{100 * share:.3g} %" if math.isfinite(share) else DASH
 
 
-def _calibration_section(table: pd.DataFrame) -> str:
-    """Whether the probabilities mean what they say."""
+def calibration_section(decided: Decided) -> str:
+    """The dossier's section on calibration; empty if every setting diverged."""
+    table = decided.table
+    if table.empty:
+        return ""
     names = ("brier", "ece", "ece_equal_mass")
     rows = [
         [case_name(row, table), row["name"], *(interval(row, name, 5) for name in names)]
@@ -240,18 +268,21 @@ def joining_section(by_rank: pd.DataFrame, bank_names: Mapping[int, str], most_b
         first = group.iloc[0].to_dict()
         rank = first["bank_rank"]
         cells = {row["algorithm"]: interval(row, "average_precision", 3) for row in group.to_dict("records")}
-        frauds = number(group["num_train_positives"].iloc[0], 1)
+        about = (number(first["num_train_positives"], 1), number(first["prevalence"]))
         rows.append(
-            [case_name(first, by_rank), bank_names.get(rank, str(rank)), frauds, *(cells.get(n, DASH) for n in order)]
+            [
+                *(case_name(first, by_rank), bank_names.get(rank, str(rank)), *about),
+                *(cells.get(name, DASH) for name in order),
+            ]
         )
     names = dict(zip(by_rank["algorithm"], setting_names(by_rank), strict=True))
-    headers = ("alpha", "Bank, by size", "Training frauds", *(names[name] for name in order))
+    headers = ("alpha", "Bank, by size", "Training frauds", "Prevalence", *(names[name] for name in order))
     picture = picture_name("banks", by_rank)
     return (
         "### What joining buys each bank\n\n"
         "PR-AUC on the bank's own test rows: of its own model, of each federated model, and of one model trained on "
-        f"all rows; mean over seeds [95 % interval].\n\n![Average precision of each bank]({picture})\n\n"
-        + markdown_table(headers, rows)
+        "all rows; mean over seeds [95 % interval]. *Prevalence* is that of its test rows.\n\n"
+        f"![Average precision of each bank]({picture})\n\n" + markdown_table(headers, rows)
     )
 
 
@@ -285,3 +316,13 @@ def reliability(decisions: pd.DataFrame, diverged: Collection[int] = ()) -> pd.D
         parts.append(part.assign(bin=b))
     table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["probability", "rate"])
     return table[np.isfinite(table["probability"].astype(float))].reset_index(drop=True)
+
+
+def reliability_span(curves: pd.DataFrame) -> tuple[float, float, float]:
+    """Of ``reliability``: the smallest and the largest value to show, and the smallest rate above 0."""
+    values = curves[["probability", "rate"]].to_numpy(float) if len(curves) else np.zeros((0, 2))
+    probability, rate = values[:, 0], values[:, 1]
+    probability, rate = probability[probability > 0], rate[rate > 0]
+    low = max(probability.min(), 1e-6) if probability.size else 1e-3
+    high = min(1.0, max([*probability, *rate, 10 * low]))
+    return low, high, rate.min() if rate.size else low

@@ -1,11 +1,12 @@
 """The dossier: everything that an auditor needs, in Markdown.
 
-``dossier`` joins sections; a section is a function from a ``_Case`` to Markdown, empty if it has nothing to say.
+``dossier`` joins sections; a section is a function from a ``Case`` to Markdown, empty if it has nothing to say. The
+page (``page.py``) shows the same sections between its charts.
 """
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -15,12 +16,17 @@ from fedjax_fraud.files import strict_json
 from . import decisions, facts, tables, wording
 from .wording import DASH, algorithm_name, alpha_name, interval, markdown_table, number, plural, quantity, setting_names
 
-_MOST_BANKS = 10
+MOST_BANKS = 10
 _MOST_CLAUSES = 4
-_TARGET_SHARE = 0.95
+TARGET_SHARE = 0.95
+_SCORE_HEADERS = (
+    *("Algorithm", "PR-AUC", "ROC-AUC", "Validation loss", "MB down", "MB up", "MB vs FedAvg", "Drift"),
+    *("Largest client step", "Seeds", "Diverged", "Idle"),
+)
+_BASELINE_WORDS = {"centralised": "one model on all rows", "local_only": "each bank's own model"}
 
 
-class _Case(NamedTuple):
+class Case(NamedTuple):
     """A result with what several sections need of it."""
 
     rounds: pd.DataFrame
@@ -29,8 +35,12 @@ class _Case(NamedTuple):
     manifest: dict
     best: pd.DataFrame  # the rounds of each algorithm's best hyperparameters
     summary: pd.DataFrame
+    best_summary: pd.DataFrame  # ``tables.summarise`` of ``best``
+    differences: dict[str, pd.DataFrame]  # ``tables.paired_differences`` to FedAvg, by score
     prevalence: float
-    decisions: pd.DataFrame | None
+    diverged: set[int]  # numbers of settings
+    by_rank: pd.DataFrame  # ``tables.bank_table`` of each algorithm's best hyperparameters
+    decided: decisions.Decided | None
 
 
 def dossier(result: Any) -> str:
@@ -42,26 +52,63 @@ def dossier(result: Any) -> str:
 
     Returns: Markdown, ending in a newline.
     """
+    return joined(sections(case_of(result)))
+
+
+def case_of(result: Any) -> Case:
+    """A result with what its sections and charts need of it; ``result`` as in ``dossier``."""
     manifest = json.loads(strict_json(result.manifest))
-    case = _Case(
+    summary = tables.summarise(result.rounds)
+    diverged = set(result.rounds["setting"][result.rounds["diverged"].astype(bool)])
+    best = tables.best_settings(result.rounds)
+    decided = getattr(result, "decisions", None)
+    return Case(
         result.rounds,
         result.banks,
         result.partitions,
         manifest,
-        tables.best_settings(result.rounds),
-        tables.summarise(result.rounds),
+        best,
+        summary,
+        tables.summarise(best),
+        {score: tables.paired_differences(result.rounds, metric=score) for score in tables.SCORES},
         facts.prevalence(manifest),
-        getattr(result, "decisions", None),
+        diverged,
+        tables.bank_table(result.banks[result.banks["setting"].isin(best["setting"])], diverged),
+        None if decided is None else decisions.decide(decided, summary, diverged),
     )
-    sections = (
-        *(_title, _leak_warning, _answer, _question, _scores, _differences, _against_local, _cost, _banks, _decisions),
-        *(_partitions, _incidents, _data, _meaning, _record),
-    )
-    return "\n\n".join(text for text in (section(case) for section in sections) if text) + "\n"
 
 
-def _title(case: _Case) -> str:
-    decided = case.decisions is not None
+def sections(case: Case) -> dict[str, str]:
+    """The sections that have something to say, by name and in order, each in Markdown."""
+    found = dict(
+        title=_title(case),
+        warning=_leak_warning(case),
+        answer=_answer(case),
+        question=_question(case),
+        scores=_scores(case),
+        differences=_differences(case),
+        against_local=_against_local(case),
+        cost=_cost(case),
+        banks=_banks(case),
+        joining=_joining(case),
+        budgets=_budgets(case),
+        calibration=_calibration(case),
+        partitions=_partitions(case),
+        incidents=_incidents(case),
+        data=_data(case),
+        meaning=_meaning(case),
+        record=_record(case),
+    )
+    return {name: text for name, text in found.items() if text}
+
+
+def joined(sections: Mapping[str, str]) -> str:
+    """The document that sections make."""
+    return "\n\n".join(sections.values()) + "\n"
+
+
+def _title(case: Case) -> str:
+    decided = case.decided is not None
     return (
         "# Federated fraud detection: audit dossier\n\n"
         f"Pictures: {_pictures(case)}, [partitions](partition.png). "
@@ -70,9 +117,9 @@ def _title(case: _Case) -> str:
     )
 
 
-def _pictures(case: _Case) -> str:
+def _pictures(case: Case) -> str:
     """Links to the pictures of scores: one of each, or one for each combination of conditions, by name."""
-    names = ["convergence", "banks", *(["calibration"] if case.decisions is not None else [])]
+    names = ["convergence", "banks", *(["calibration"] if case.decided is not None else [])]
     conditions = _condition_names(case)
     if len(conditions) == 1:
         return ", ".join(f"[{name}]({name}.{'svg' if name == 'convergence' else 'png'})" for name in names)
@@ -83,14 +130,14 @@ def _pictures(case: _Case) -> str:
     return f"[final scores under each condition](conditions.png); under {'; under '.join(each)}"
 
 
-def _condition_names(case: _Case) -> list[str]:
+def _condition_names(case: Case) -> list[str]:
     """The combinations of conditions in the order of the pictures."""
     federated = case.summary[~case.summary["algorithm"].isin(tables.BASELINES)]
     groups = federated.groupby(list(tables.CONDITIONS), dropna=False, sort=True)
     return [wording.conditions_name(group.iloc[0].to_dict(), federated) for _, group in groups] or [""]
 
 
-def _leak_warning(case: _Case) -> str:
+def _leak_warning(case: Case) -> str:
     """A loud word when the features hold what is only known afterwards."""
     if not facts.leaks_label(case.manifest):
         return ""
@@ -105,7 +152,7 @@ def _leak_warning(case: _Case) -> str:
 # ---- the answer -------------------------------------------------------------------------------------------------
 
 
-def _answer(case: _Case) -> str:
+def _answer(case: Case) -> str:
     """Two sentences: who is ahead at which alpha, and whether federating beats staying alone."""
     parts = ["## The answer", f"{_who_is_ahead(case)} {_does_it_pay(case)}", _basis(case)]
     several = [algorithm_name(name) for name, count in tables.num_choices(case.rounds).items() if count > 1]
@@ -117,7 +164,7 @@ def _answer(case: _Case) -> str:
     return "\n\n".join(parts)
 
 
-def _basis(case: _Case) -> str:
+def _basis(case: Case) -> str:
     """On how much the answer rests."""
     num_seeds = case.rounds["seed"].nunique()
     num_frauds = facts.number_fact(case.manifest, "data", "test", "num_positives")
@@ -128,7 +175,7 @@ def _basis(case: _Case) -> str:
     )
 
 
-def _who_is_ahead(case: _Case) -> str:
+def _who_is_ahead(case: Case) -> str:
     """The first sentence."""
     differences = tables.paired_differences(case.best, match=())
     differences = differences[~differences["algorithm"].isin(tables.BASELINES)]
@@ -186,7 +233,7 @@ def _one_difference(row: Mapping) -> str:
     return f"{name} ({interval(row, 'difference', sign=True)})"
 
 
-def _does_it_pay(case: _Case) -> str:
+def _does_it_pay(case: Case) -> str:
     """The second sentence: FedAvg, or the first algorithm there is, against each bank alone."""
     federated = [name for name in case.summary["algorithm"] if name not in tables.BASELINES]
     differences = tables.paired_differences(case.best, reference="local_only", match=())
@@ -215,7 +262,29 @@ def _signed_verdict(row: Mapping) -> str:
 # ---- what was asked ---------------------------------------------------------------------------------------------
 
 
-def _question(case: _Case) -> str:
+def asked(case: Case) -> str:
+    """The configuration in a sentence."""
+    rounds, config = case.rounds, case.manifest.get("config") or {}
+    federated = rounds[~rounds["algorithm"].isin(tables.BASELINES)]
+    compared = _listed([algorithm_name(name) for name in _order(case.summary, federated["algorithm"])])
+    baselines = _order(case.summary, set(tables.BASELINES))
+    beside = f", beside {_listed([_BASELINE_WORDS[name] for name in baselines])}" if baselines else ""
+    alphas = rounds["alpha"].dropna().unique()
+    skew = f" at alpha {_listed([alpha_name(alpha) for alpha in sorted(alphas)])}" if 0 < len(alphas) <= 12 else ""
+    return (
+        f"How do {compared} compare on {plural(case.partitions['client'].nunique(), 'bank')}{beside}? "
+        f"Partition: {_partition_words(config)}{skew}; {plural(int(rounds['round'].max()), 'round')} of "
+        f"{_values(rounds['num_epochs'])} local epoch(s), {plural(rounds['seed'].nunique(), 'seed')}; "
+        f"{_condition_words(rounds, config)}."
+    )
+
+
+def _order(summary: pd.DataFrame, names: Collection[str]) -> list[str]:
+    """Those of some algorithms that were run, in the order of every table."""
+    return [name for name in dict.fromkeys(summary["algorithm"]) if name in set(names)]
+
+
+def _question(case: Case) -> str:
     """The configuration in words."""
     rounds, config = case.rounds, case.manifest.get("config") or {}
     federated = rounds[~rounds["algorithm"].isin(tables.BASELINES)]
@@ -232,7 +301,7 @@ def _question(case: _Case) -> str:
         f"Model: {_model_words(case.manifest)}.",
         f"Federated settings run: {federated['setting'].nunique():,}, each {rounds['round'].max()} rounds.",
     ]
-    return "## What was asked\n\n" + "\n".join(f"- {line}" for line in lines)
+    return f"## What was asked\n\n{asked(case)}\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
 def _condition_words(rounds: pd.DataFrame, config: Mapping) -> str:
@@ -279,7 +348,7 @@ def _model_words(manifest: Mapping) -> str:
 # ---- scores -----------------------------------------------------------------------------------------------------
 
 
-def _scores(case: _Case) -> str:
+def _scores(case: Case) -> str:
     """One table per alpha, in the form of the specifications."""
     parts = [
         "## Scores after the last round\n\n"
@@ -292,15 +361,33 @@ def _scores(case: _Case) -> str:
     return "\n\n".join(parts)
 
 
-def _score_table(case: _Case, group: pd.DataFrame) -> str:
+def _score_table(case: Case, group: pd.DataFrame) -> str:
     """The scores at one alpha, baselines and prevalence among them."""
-    headers = (
-        *("Algorithm", "PR-AUC", "ROC-AUC", "Validation loss", "MB down", "MB up", "MB vs FedAvg", "Drift"),
-        *("Largest client step", "Seeds", "Diverged", "Idle"),
-    )
     rows = [_score_row(name, row) for name, row in zip(_names(case, group), group.to_dict("records"), strict=True)]
     rows.append(["Prevalence", number(case.prevalence), number(0.5), *[DASH] * 9])
-    return markdown_table(headers, rows)
+    return markdown_table(_SCORE_HEADERS, rows)
+
+
+def all_scores(case: Case) -> str:
+    """The scores of every case in one Markdown table, the prevalence beside each average precision."""
+    rows = [
+        [_case_name(case, row), name, score, number(case.prevalence), *others]
+        for name, row in zip(_names(case, case.summary), case.summary.to_dict("records"), strict=True)
+        for _, score, *others in [_score_row(name, row)]
+    ]
+    return markdown_table(("alpha", *_SCORE_HEADERS[:2], "Prevalence", *_SCORE_HEADERS[2:]), rows)
+
+
+def glance(case: Case) -> str:
+    """Average precision of every algorithm at its best hyperparameters, a line for each case, as a Markdown table."""
+    best = case.best_summary
+    order = decisions.joining_order(best)
+    names = dict(zip(best["algorithm"], setting_names(best), strict=True))
+    rows = []
+    for row, group in _by_case(best):
+        cells = {line["algorithm"]: interval(line, "average_precision", 3) for line in group.to_dict("records")}
+        rows.append([_case_name(case, row), number(case.prevalence), *(cells.get(name, DASH) for name in order)])
+    return markdown_table(("alpha", "Prevalence", *(names[name] for name in order)), rows)
 
 
 def _score_row(name: str, row: Mapping) -> list[str]:
@@ -316,16 +403,12 @@ def _score_row(name: str, row: Mapping) -> list[str]:
     return [name, *scores, *traffic, *counts]
 
 
-def _differences(case: _Case) -> str:
+def _differences(case: Case) -> str:
     """Paired differences to FedAvg, at the same rate and epochs."""
-    table = tables.paired_differences(case.rounds)
+    table = case.differences["average_precision"]
     if table.empty:
         return ""
-    others = {
-        metric: tables.paired_differences(case.rounds, metric=metric)
-        for metric in tables.SCORES
-        if metric != "average_precision"
-    }
+    others = {metric: other for metric, other in case.differences.items() if metric != "average_precision"}
     rows = [
         [
             *(_case_name(case, row), name, interval(row, "difference", sign=True), _distinguishable(row)),
@@ -347,7 +430,7 @@ def _differences(case: _Case) -> str:
     )
 
 
-def _against_local(case: _Case) -> str:
+def _against_local(case: Case) -> str:
     """Paired differences to the banks' own models."""
     table = tables.paired_differences(case.rounds, reference="local_only")
     if table.empty:
@@ -378,9 +461,9 @@ def _distinguishable(row: Mapping) -> str:
     return "below 0" if row["difference_high"] < 0 else "not distinguishable"
 
 
-def _cost(case: _Case) -> str:
+def _cost(case: Case) -> str:
     """Rounds and megabytes to a target."""
-    table = tables.cost_to_target(case.rounds, _TARGET_SHARE)
+    table = tables.cost_to_target(case.rounds, TARGET_SHARE)
     if table.empty:
         return ""
     rows = [
@@ -395,7 +478,7 @@ def _cost(case: _Case) -> str:
     headers = ("alpha", "Algorithm", "Target PR-AUC", "Seeds that reached it", "Rounds", "MB up and down", "Seconds")
     return (
         "## Cost to reach a target\n\n"
-        f"The target is {_TARGET_SHARE:.0%} of FedAvg's final mean PR-AUC in the same case, reached when the pooled "
+        f"The target is {TARGET_SHARE:.0%} of FedAvg's final mean PR-AUC in the same case, reached when the pooled "
         "PR-AUC is first at or above it. Rounds, MB and simulated seconds are those by which half of all seeds had "
         "reached it; a seed that diverged or never got there counts as never.\n\n" + markdown_table(headers, rows)
     )
@@ -414,39 +497,44 @@ def _target_text(value: float, digits: int) -> str:
 # ---- banks and partitions ---------------------------------------------------------------------------------------
 
 
-def _banks(case: _Case) -> str:
+def _banks(case: Case) -> str:
     """What the banks get: all of them in a line, then by rank of size."""
     if case.banks.empty:
         return ""
-    diverged = set(case.rounds["setting"][case.rounds["diverged"].astype(bool)])
-    summary = tables.bank_summary(case.banks, diverged)
+    summary = tables.bank_summary(case.banks, case.diverged)
     rows = [
         _bank_summary_row(case, name, row)
         for name, row in zip(_names(case, summary), summary.to_dict("records"), strict=True)
     ]
     headers = ("alpha", "Algorithm", "Mean per-bank PR-AUC", "Banks with a score", "Better than their own model")
-    best = case.banks[case.banks["setting"].isin(case.best["setting"])]
-    by_rank = tables.bank_table(best, diverged)
     return (
         "## Banks\n\n"
         "Each bank's own test rows, scored by the global model (*Local only*: by the bank's own model). The mean of "
         "per-bank PR-AUC is **not** the pooled PR-AUC above: the two answer different questions and do not compare. A "
         "bank whose test rows have one class has no PR-AUC; it is left out and counted, never 0. Banks x seeds, "
         "diverged settings left out.\n\n"
-        f"{markdown_table(headers, rows)}\n\n{_banks_by_rank(case, by_rank)}\n\n"
-        f"{decisions.joining_section(by_rank, _bank_names(case), _MOST_BANKS)}"
+        f"{markdown_table(headers, rows)}\n\n{_banks_by_rank(case, case.by_rank)}"
     )
 
 
-def _decisions(case: _Case) -> str:
-    """Alert budgets, one bank's threshold, money, calibration."""
-    if case.decisions is None:
+def _joining(case: Case) -> str:
+    """What joining buys each bank."""
+    if case.banks.empty:
         return ""
-    diverged = set(case.rounds["setting"][case.rounds["diverged"].astype(bool)])
-    return decisions.sections(case.decisions, case.summary, diverged, case.manifest)
+    return decisions.joining_section(case.by_rank, bank_names(case), MOST_BANKS)
 
 
-def _bank_summary_row(case: _Case, name: str, row: Mapping) -> list[str]:
+def _budgets(case: Case) -> str:
+    """Alert budgets, one bank's threshold, money."""
+    return "" if case.decided is None else decisions.budget_section(case.decided, case.manifest)
+
+
+def _calibration(case: Case) -> str:
+    """Whether probabilities mean what they say."""
+    return "" if case.decided is None else decisions.calibration_section(case.decided)
+
+
+def _bank_summary_row(case: Case, name: str, row: Mapping) -> list[str]:
     """One line of the table of banks."""
     alone = row["algorithm"] == "local_only" or row["num_compared"] == 0
     better = DASH if alone else f"{row['num_better']} of {row['num_compared']}"
@@ -454,27 +542,28 @@ def _bank_summary_row(case: _Case, name: str, row: Mapping) -> list[str]:
     return [_case_name(case, row), name, interval(row, "average_precision"), defined, better]
 
 
-def _banks_by_rank(case: _Case, table: pd.DataFrame) -> str:
+def _banks_by_rank(case: Case, table: pd.DataFrame) -> str:
     """Banks from the largest on, each algorithm at its best hyperparameters."""
-    shown = table[table["bank_rank"] <= _MOST_BANKS].sort_values([*tables.CASE, "bank_rank"], kind="stable")
-    banks = _bank_names(case)
+    shown = table[table["bank_rank"] <= MOST_BANKS].sort_values([*tables.CASE, "bank_rank"], kind="stable")
+    banks = bank_names(case)
     rows = [
         _bank_row(case, name, banks.get(row["bank_rank"], str(row["bank_rank"])), row)
         for name, row in zip(_names(case, shown), shown.to_dict("records"), strict=True)
     ]
     headers = (
-        *("alpha", "Bank, by size", "Algorithm", "Training rows", "Training frauds", "PR-AUC", "Defined"),
+        *("alpha", "Bank, by size", "Algorithm", "Training rows", "Training frauds", "PR-AUC", "Prevalence", "Defined"),
         *("Minus own model", "Wins"),
     )
-    hidden = int(table["bank_rank"].max()) - _MOST_BANKS if len(table) else 0
+    hidden = int(table["bank_rank"].max()) - MOST_BANKS if len(table) else 0
     more = f" The {hidden} smaller ones are in `banks.parquet`." if hidden > 0 else ""
     return (
         "By size: bank 1 is the largest of its federation in each seed; rows and frauds are means over seeds, each "
-        f"algorithm is at its best hyperparameters.{more}\n\n{markdown_table(headers, rows)}"
+        "algorithm is at its best hyperparameters. *Prevalence* is that of the bank's test rows: what a random ranking "
+        f"scores there.{more}\n\n{markdown_table(headers, rows)}"
     )
 
 
-def _bank_names(case: _Case) -> dict[int, str]:
+def bank_names(case: Case) -> dict[int, str]:
     """Rank by size -> name, where the banks have names: those of a natural partition, the same in every seed."""
     if "bank" not in case.partitions:
         return {}
@@ -483,19 +572,20 @@ def _bank_names(case: _Case) -> dict[int, str]:
     return {rank: f"{rank} ({name})" for rank, name in enumerate(by_size["bank"], start=1)}
 
 
-def _bank_row(case: _Case, name: str, bank: str, row: Mapping) -> list[str]:
+def _bank_row(case: Case, name: str, bank: str, row: Mapping) -> list[str]:
     """One line of the table of banks by size."""
     alone = row["algorithm"] == "local_only" or row["num_pairs"] == 0
     return [
         *(_case_name(case, row), bank, name),
         *(f"{row['num_train']:,.0f}", quantity(row["num_train_positives"]), number(row["average_precision"])),
+        number(row["prevalence"]),
         f"{row['num_defined']} of {row['num_seeds']}",
         DASH if alone else interval(row, "difference", sign=True),
         DASH if alone else f"{row['wins']} of {row['num_pairs']}",
     ]
 
 
-def _partitions(case: _Case) -> str:
+def _partitions(case: Case) -> str:
     """How uneven the banks were."""
     if case.partitions.empty:
         return ""
@@ -524,7 +614,7 @@ def _mean_and_range(row: Mapping, name: str) -> str:
     return f"{mean} ({low} to {high})"
 
 
-def _incidents(case: _Case) -> str:
+def _incidents(case: Case) -> str:
     """Divergence by name, rejected updates and skipped rounds by number."""
     rounds = tables.complete(case.rounds)
     rejected, skipped = int(rounds["num_rejected"].sum()), int(rounds["skipped"].sum())
@@ -539,7 +629,7 @@ def _incidents(case: _Case) -> str:
     return "## Incidents\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
-def _diverged_words(case: _Case) -> str:
+def _diverged_words(case: Case) -> str:
     """The settings that diverged, each by name."""
     diverged = tables.diverged_settings(case.rounds)
     total = len(case.rounds[["setting", "alpha"]].drop_duplicates())
@@ -556,7 +646,7 @@ def _diverged_words(case: _Case) -> str:
 # ---- data and meaning -------------------------------------------------------------------------------------------
 
 
-def _data(case: _Case) -> str:
+def _data(case: Case) -> str:
     """Where the rows come from, the rule to beat, the accounts on both sides, the features."""
     manifest, features = case.manifest, facts.feature_names(case.manifest)
     named = ", ".join(f"`{name}`" for name in features) or "not recorded"
@@ -649,7 +739,7 @@ def _filled_words(manifest: Mapping) -> list[str]:
     return lines
 
 
-def _meaning(case: _Case) -> str:
+def _meaning(case: Case) -> str:
     """What each number is, and what an interval covers."""
     ratio = facts.number_fact(case.manifest, "diverged_loss_ratio")
     far = f"over {ratio:g} times the untrained model's" if math.isfinite(ratio) else "far above the untrained model's"
@@ -676,7 +766,7 @@ def _meaning(case: _Case) -> str:
     return "## What the numbers mean\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
-def _record(case: _Case) -> str:
+def _record(case: Case) -> str:
     """Versions, timings, devices and the whole configuration."""
     parts = ["## Record"]
     for section in ("versions", "timings", "work", "devices"):
@@ -694,7 +784,7 @@ def _record(case: _Case) -> str:
 # ---- words ------------------------------------------------------------------------------------------------------
 
 
-def _names(case: _Case, table: pd.DataFrame) -> list[str]:
+def _names(case: Case, table: pd.DataFrame) -> list[str]:
     """Names of a table's rows, with the hyperparameters that the whole result varies."""
     return setting_names(table, among=case.summary)
 
@@ -705,18 +795,18 @@ def _by_case(frame: pd.DataFrame) -> Iterator[tuple[dict, pd.DataFrame]]:
         yield group.iloc[0].to_dict(), group
 
 
-def _case_name(case: _Case, row: Mapping) -> str:
+def _case_name(case: Case, row: Mapping) -> str:
     """A case in the first column of a table."""
     return wording.case_name(row, case.summary)
 
 
-def _case_phrase(case: _Case, row: Mapping) -> str:
+def _case_phrase(case: Case, row: Mapping) -> str:
     """A case within a sentence."""
     alpha = "the given partition" if math.isnan(row["alpha"]) else f"alpha {alpha_name(row['alpha'])}"
     return ", ".join(filter(None, (alpha, wording.conditions_name(row, case.summary))))
 
 
-def _case_heading(case: _Case, row: Mapping) -> str:
+def _case_heading(case: Case, row: Mapping) -> str:
     """A case as a heading."""
     alpha = row["alpha"]
     regime = wording.skew_regime(alpha).capitalize()

@@ -16,34 +16,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from . import facts
-from .tables import BASELINES, CONDITIONS, best_settings, complete, in_order, mean_interval, num_choices, summarise
+from .styles import COST_LOG_RATIO, GREY, INK, LOG_RATIO, line_styles
+from .tables import BASELINES, CONDITIONS, best_settings, complete, curves, num_choices, summarise
 from .wording import alpha_name, conditions_name, plural, setting_names
 
 DPI = 150
 _WIDTH = 9.6  # inches: 1440 pixels
-_LOG_RATIO = 30  # an axis is logarithmic when its curves span more than this
-_COST_LOG_RATIO = 8
-
-# Okabe and Ito's palette, which stays apart for colour-blind readers; lines also differ in dashes and markers.
-STYLES = {
-    "fedavg": ("#0072B2", "-", "o"),
-    "fedprox": ("#D55E00", (0, (6, 1.5)), "s"),
-    "scaffold": ("#009E73", (0, (4, 1.2, 1.2, 1.2)), "^"),
-}
-_OTHER_STYLES = (
-    ("#CC79A7", (0, (2, 1)), "D"),
-    ("#E69F00", (0, (8, 2, 2, 2)), "v"),
-    ("#56B4E9", (0, (3, 1, 1, 1, 1, 1)), "P"),
-    ("#8C564B", (0, (5, 3)), "X"),
-    ("#F0E442", "-", "d"),
-    ("#000000", (0, (1, 1)), "<"),
-    ("#999999", (0, (7, 2)), ">"),
-    ("#CC79A7", "-", "h"),
-    ("#E69F00", (0, (2, 1)), "p"),
-    ("#56B4E9", "-", "*"),
-)
-INK = "#222222"
-GREY = "#7A7A7A"
 
 
 def by_conditions(result: Any) -> list[tuple[str, Any]]:
@@ -85,17 +63,17 @@ def convergence(result: Any, conditions: str = "") -> Figure:
     rounds = best_settings(result.rounds)
     summary = summarise(rounds)
     styles = line_styles(summary)
-    curves = _curves(rounds)
-    alphas = _alphas(curves)
+    table = curves(rounds)
+    alphas = _alphas(table)
     axes_of = ("round", "mb", "time") if _is_timed(rounds) else ("round", "mb")
     figure, axes = _panels(len(axes_of), len(alphas))
     for column, alpha in enumerate(alphas):
-        panel = curves[_same(curves["alpha"], alpha)]
+        panel = table[_same(table["alpha"], alpha)]
         for axis, x in zip(axes[:, column], axes_of, strict=True):
             _draw_curves(axis, panel, x, styles)
             _draw_levels(axis, summary[_same(summary["alpha"], alpha)], facts.prevalence(result.manifest))
         axes[0, column].set_title(_panel_title(alpha, len(alphas)), fontsize=10.5, color=INK)
-    _scale(axes, curves, summary)
+    _scale(axes, table, summary)
     _label(figure, axes, rounds, result.partitions["client"].nunique(), conditions)
     _legend(figure, result, summary, styles)
     return figure
@@ -147,19 +125,6 @@ def svg_bytes(figure: Figure) -> bytes:
     return sink.getvalue()
 
 
-def _curves(rounds: pd.DataFrame) -> pd.DataFrame:
-    """Mean, interval and megabytes of each federated algorithm, alpha and round; diverged settings left out."""
-    kept = in_order(rounds[~rounds["algorithm"].isin(BASELINES)])
-    idle = kept["skipped"].astype(bool).groupby(kept["setting"]).transform("all")
-    kept["average_precision"] = kept["average_precision"].where(~kept["diverged"].astype(bool) & ~idle)
-    rows = []
-    for key, group in kept.groupby(["alpha", "algorithm", "round"], dropna=False):
-        interval = mean_interval(group["average_precision"])
-        costs = group["mb"].mean(), group["time"].mean()
-        rows.append((*key, *costs, interval.mean, interval.low, interval.high))
-    return pd.DataFrame(rows, columns=["alpha", "algorithm", "round", "mb", "time", "mean", "low", "high"])
-
-
 def _is_timed(rounds: pd.DataFrame) -> bool:
     """Whether simulated time is known and more than a multiple of the rounds."""
     federated = complete(rounds[~rounds["algorithm"].isin(BASELINES)])
@@ -180,14 +145,6 @@ def _alphas(frame: pd.DataFrame) -> list[float]:
 def _same(values: pd.Series, alpha: float) -> pd.Series:
     """Where a column equals an alpha; NaN equals NaN."""
     return values.isna() if math.isnan(alpha) else values == alpha
-
-
-def line_styles(summary: pd.DataFrame) -> dict[str, tuple]:
-    """Colour, dashes and marker of each federated algorithm, the usual three always the same."""
-    names = [name for name in dict.fromkeys(summary["algorithm"]) if name not in BASELINES]
-    others = [name for name in names if name not in STYLES]
-    spare = {name: _OTHER_STYLES[place % len(_OTHER_STYLES)] for place, name in enumerate(others)}
-    return {name: STYLES.get(name) or spare[name] for name in names}
 
 
 def _figure(num_panels: int, height: float) -> Figure:
@@ -223,11 +180,12 @@ def _panel_title(alpha: float, num_alphas: int) -> str:
 def _draw_curves(axis: Axes, panel: pd.DataFrame, x: str, styles: dict[str, tuple]) -> None:
     """One line with its band for each algorithm."""
     for algorithm, (colour, dashes, marker) in styles.items():
-        line = panel[(panel["algorithm"] == algorithm) & panel["mean"].notna()]
+        line = panel[(panel["algorithm"] == algorithm) & panel["average_precision"].notna()]
         every = max(1, len(line) // 10)
-        axis.fill_between(line[x], line["low"], line["high"], color=colour, alpha=0.14, linewidth=0)
+        low, high = line["average_precision_low"], line["average_precision_high"]
+        axis.fill_between(line[x], low, high, color=colour, alpha=0.14, linewidth=0)
         axis.plot(
-            *(line[x], line["mean"]),
+            *(line[x], line["average_precision"]),
             color=colour,
             linestyle=dashes,
             linewidth=1.8,
@@ -247,24 +205,25 @@ def _draw_levels(axis: Axes, summary: pd.DataFrame, prevalence: float) -> None:
             axis.axhline(level, color=colour, linestyle=dashes, linewidth=1.4, zorder=1.5)
 
 
-def _scale(axes: np.ndarray, curves: pd.DataFrame, summary: pd.DataFrame) -> None:
+def _scale(axes: np.ndarray, table: pd.DataFrame, summary: pd.DataFrame) -> None:
     """Limits and scales, chosen from the means: one wide interval must not flatten every curve."""
-    means = curves["mean"][curves["mean"] > 0]
-    if len(means) and means.max() > _LOG_RATIO * means.min():
+    means = table["average_precision"][table["average_precision"] > 0]
+    if len(means) and means.max() > LOG_RATIO * means.min():
         axes[0, 0].set_yscale("log")
         top = max(means.max(), np.nan_to_num(summary["average_precision"]).max())
         axes[0, 0].set_ylim(0.7 * means.min(), min(1.0, 1.6 * top))
     else:
         levels = [means.max(), summary["average_precision"].max()]
         top = max([level for level in levels if math.isfinite(level)], default=1.0)
-        bands = curves["high"][curves["high"] <= 1.3 * top]
+        highs = table["average_precision_high"]
+        bands = highs[highs <= 1.3 * top]
         axes[0, 0].set_ylim(0, min(1.02, max(1.06 * top, 1.03 * bands.max() if len(bands) else 0)))
     for axis in axes[0]:
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-        axis.set_xlim(0, 1.03 * curves["round"].max())
+        axis.set_xlim(0, 1.03 * table["round"].max())
     for line, x in zip(axes[1:], ("mb", "time"), strict=False):
-        totals = curves.groupby("algorithm")[x].max()
-        wide = len(totals) > 1 and totals.min() > 0 and totals.max() > _COST_LOG_RATIO * totals.min()
+        totals = table.groupby("algorithm")[x].max()
+        wide = len(totals) > 1 and totals.min() > 0 and totals.max() > COST_LOG_RATIO * totals.min()
         for axis in line:
             axis.set_xscale("log" if wide else "linear")
             if not wide and totals.max() > 0:

@@ -152,6 +152,46 @@ def summarise(rounds: pd.DataFrame) -> pd.DataFrame:
     return _ordered([_summary_row(key, group) for key, group in _groups(final, SETTING_KEYS)])
 
 
+def curves(rounds: pd.DataFrame) -> pd.DataFrame:
+    """One row per federated algorithm, case and round: what a curve shows, over seeds.
+
+    Args:
+      rounds: one row per setting and round, of one choice of hyperparameters per algorithm (see ``best_settings``).
+
+    Returns: ``algorithm``, the columns of ``CASE``, ``round``; each score and ``drift`` with ``_low`` and ``_high``,
+      over the seeds that neither diverged nor stayed idle (drift: not of skipped rounds); ``mb`` and ``time``,
+      megabytes and simulated seconds so far, means over all seeds.
+    """
+    kept = in_order(rounds[~rounds["algorithm"].isin(BASELINES)])
+    skipped = kept["skipped"].astype(bool)
+    usable = ~kept["diverged"].astype(bool) & ~skipped.groupby(kept["setting"]).transform("all")
+    kept[list(SCORES)] = kept[list(SCORES)].where(usable)
+    kept["drift"] = kept["drift"].where(usable & ~skipped)
+    keys = ["algorithm", *CASE, "round"]
+    costs = kept.groupby(keys, dropna=False, sort=True)[["mb", "time"]].mean()
+    return pd.concat([mean_intervals(kept, keys, [*SCORES, "drift"]), costs.reset_index(drop=True)], axis=1)
+
+
+def mean_intervals(frame: pd.DataFrame, keys: list[str], names: list[str]) -> pd.DataFrame:
+    """``mean_interval`` of several columns for each group of rows, without a loop over the groups.
+
+    Args:
+      frame: the rows; values that are not finite are dropped.
+      keys: the columns that make a group; NaN is a value like any other.
+      names: the columns to average.
+
+    Returns: the keys, in rising order, and each name with ``_low`` and ``_high``.
+    """
+    values = frame[names].astype(np.float64)
+    groups = frame[keys].assign(**values.where(np.isfinite(values))).groupby(keys, dropna=False, sort=True)
+    mean, count = groups.mean(), groups.count()
+    several = count.where(count > 1)
+    half = stdtrit(several - 1, (1 + _CONFIDENCE) / 2) * groups.std() / np.sqrt(several)
+    bounds = {"": mean, "_low": mean - half, "_high": mean + half}
+    columns = {f"{name}{end}": table[name] for name in names for end, table in bounds.items()}
+    return pd.DataFrame(columns).reset_index()
+
+
 def paired_differences(
     rounds: pd.DataFrame,
     reference: str = "fedavg",
@@ -266,8 +306,9 @@ def bank_table(banks: pd.DataFrame, diverged: Collection[int] = ()) -> pd.DataFr
       diverged: numbers of the settings to leave out.
 
     Returns: one row per algorithm, alpha, hyperparameters and ``bank_rank``: ``num_seeds``, ``num_defined`` (seeds in
-      which this bank's score is defined), means of ``num_train`` and ``num_train_positives``, ``average_precision``
-      with ``_low`` and ``_high`` (over those defined), and against the bank's own model alone (``local_only``):
+      which this bank's score is defined), means of ``num_train`` and ``num_train_positives``, ``prevalence`` (of the
+      bank's test rows, mean over the seeds with a score: what a random ranking scores), ``average_precision`` with
+      ``_low`` and ``_high`` (over those defined), and against the bank's own model alone (``local_only``):
       ``difference`` with ``_low`` and ``_high``, ``num_pairs``, ``wins``.
     """
     kept = _banks_beside_local(banks, diverged)
@@ -316,8 +357,9 @@ _PAIR_COLUMNS = [
 ]
 _TARGET_COLUMNS = ("target", "num_seeds", "num_reached", "rounds_to_target", "mb_to_target", "seconds_to_target")
 _BANK_COLUMNS = (
-    *("bank_rank", "num_seeds", "num_defined", "num_train", "num_train_positives", "average_precision"),
+    *("bank_rank", "num_seeds", "num_defined", "num_train", "num_train_positives", "prevalence"),
     *(
+        "average_precision",
         "average_precision_low",
         "average_precision_high",
         "difference",
@@ -505,6 +547,8 @@ def _bank_row(key: tuple, group: pd.DataFrame) -> dict:
     row["num_defined"] = score.n
     row["num_train"] = float(group["num_train"].mean())
     row["num_train_positives"] = float(group["num_train_positives"].mean())
+    scored = group[np.isfinite(group["average_precision"])]
+    row["prevalence"] = float((scored["num_test_positives"] / scored["num_test"]).mean())
     row |= _with_bounds("average_precision", score)
     row |= _with_bounds("difference", mean_interval(difference))
     row["num_pairs"] = len(difference)
