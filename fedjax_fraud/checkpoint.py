@@ -4,6 +4,9 @@ A folder holds one file for each program of a sweep (safetensors: models, server
 state, and the history so far) and ``identity.json``: what the run was asked for, on which rows, with which versions and
 devices. Only a run with an equal identity may go on from it, and then ends in the same bits. A file appears whole or
 not at all and carries the digest of its arrays, so a damaged one is refused by name.
+
+A program is saved when it has finished, and on the way at most every two seconds and for at most a twentieth of the
+time. A run that is killed so loses what was done since the last save, and no program that had finished.
 """
 
 import hashlib
@@ -18,7 +21,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedjax_fraud.files import strict_json, write_bytes_atomically
+from fedjax_fraud.files import TEMPORARY, remove_temporaries, strict_json, write_bytes_atomically
 
 IDENTITY = "identity.json"
 LEAST_SECONDS = 2.0
@@ -40,6 +43,17 @@ class Progress(NamedTuple):
     run_seconds: float
 
 
+def holds_run(folder: str | pathlib.Path) -> bool:
+    """Whether there is a run to go on with. A process that is killed at once leaves a folder and no run."""
+    return (pathlib.Path(folder) / IDENTITY).is_file()
+
+
+def is_stillborn(folder: str | pathlib.Path) -> bool:
+    """Whether a process was killed in that folder before there was a run: nothing in it but unfinished files."""
+    path = pathlib.Path(folder)
+    return path.is_dir() and all(TEMPORARY.fullmatch(entry.name) for entry in path.iterdir())
+
+
 class Checkpoint:
     """The folder of one sweep. Not a value: it remembers when it last saved, and what saving costs.
 
@@ -59,12 +73,14 @@ class Checkpoint:
         identity = json.loads(strict_json(identity))
         if resume:
             _check_identity(known, identity)
-        elif known.exists():
+            remove_temporaries(self.folder)
+        elif holds_run(folder):
             raise ValueError(
                 f"`checkpoint` {str(self.folder)!r} holds an unfinished run. Resume it, or remove the folder."
             )
         else:
             self.folder.mkdir(parents=True, exist_ok=True)
+            remove_temporaries(self.folder)
             write_bytes_atomically(known, strict_json(identity).encode())
 
     def is_due(self) -> bool:

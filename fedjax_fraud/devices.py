@@ -26,9 +26,13 @@ def use_all_cores() -> None:
     chosen = jax.config.jax_num_cpu_devices >= 0 or "device_count" in os.environ.get("XLA_FLAGS", "")
     if chosen:
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(RuntimeError):  # JAX has started already: it keeps the devices that it has.
-        jax.config.update("jax_num_cpu_devices", cores)
+        jax.config.update("jax_num_cpu_devices", num_cores())
+
+
+def num_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def settings_mesh(devices: Sequence | None = None) -> Mesh:

@@ -7,11 +7,15 @@ import json
 import math
 import os
 import pathlib
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
+
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
+"""Names that ``replacing`` gives to files that are not finished."""
 
 
 @contextlib.contextmanager
@@ -40,6 +44,17 @@ def write_bytes_atomically(path: str | os.PathLike, content: bytes) -> pathlib.P
     with replacing(path) as file:
         file.write(content)
     return pathlib.Path(path)
+
+
+def remove_temporaries(folder: str | os.PathLike) -> list[pathlib.Path]:
+    """Removes what writers that were killed have left in a folder (not below it); call it when nobody writes there.
+
+    Returns: the paths removed, sorted.
+    """
+    found = sorted(path for path in pathlib.Path(folder).iterdir() if TEMPORARY.fullmatch(path.name))
+    for path in found:
+        path.unlink(missing_ok=True)
+    return found
 
 
 def strict_json(obj: Any) -> str:

@@ -141,7 +141,7 @@ class Lowered(NamedTuple):
         return Compiled(self.start.compile(), rounds, self.settings, self.params, self.segment)
 
 
-def _segment_plan(pool: Pool, num_rounds: int, first: int, segment: int) -> RoundPlan:
+def segment_plan(pool: Pool, num_rounds: int, first: int, segment: int) -> RoundPlan:
     """Rounds ``first .. first + segment - 1``; round 0 and rounds past the end train nobody."""
     index = np.arange(first, first + segment, dtype=np.int32)
     active = (index >= 1) & (index <= num_rounds)
@@ -172,7 +172,7 @@ def lower_pool(pool: Pool, data: TrainingData, test_features, num_rounds: int, m
     of_plan = RoundPlan(same, same, by_setting, available=None if pool.available is None else same)
     in_specs = (split, same, same, of_state, of_plan)
     rounds = jax.jit(over_devices(run_rounds, in_specs, (of_state, by_setting)), donate_argnums=3)
-    plan = _segment_plan(pool, num_rounds, 0, segment)
+    plan = segment_plan(pool, num_rounds, 0, segment)
     lowered_rounds = rounds.lower(settings, data, test_features, state, plan)
     return Lowered(lowered_start, lowered_rounds, settings, params, segment)
 
@@ -193,14 +193,15 @@ def run_pool(
     data: TrainingData,
     test_features,
     num_rounds: int,
-    on_rounds: Callable[[int], None] | None = None,
+    on_rounds: Callable[[int, int, float], None] | None = None,
     checkpoint: Checkpoint | None = None,
     name: str = "pool",
 ) -> Outcome:
     """Runs all rounds.
 
     Args:
-      on_rounds: called with the number of rounds just finished, about 25 times in all.
+      on_rounds: called about 25 times in all with the number of rounds just finished, the rows visited in them, and
+        the seconds of all rounds so far. What a checkpoint holds comes first, in one call.
       checkpoint: where the run is kept under ``name`` between these calls, and taken up from.
     """
     began = time.perf_counter()
@@ -212,23 +213,29 @@ def run_pool(
     if kept is not None:
         state, parts, next_round, earlier = kept.state, [kept.history], kept.next_round, kept.run_seconds
         if on_rounds is not None:
-            on_rounds(min(next_round, num_rounds + 1) - 1)
+            on_rounds(min(next_round, num_rounds + 1) - 1, _rows_of(kept.history), earlier)
     for first in range(next_round, num_rounds + 1, compiled.segment):
-        plan = _segment_plan(pool, num_rounds, first, compiled.segment)
+        plan = segment_plan(pool, num_rounds, first, compiled.segment)
         state, history = compiled.rounds(compiled.settings, data, test_features, state, plan)
         parts.append(to_host(history))
+        seconds = earlier + time.perf_counter() - began
         if on_rounds is not None:
-            on_rounds(min(first + compiled.segment, num_rounds + 1) - max(first, 1))
+            num_finished = min(first + compiled.segment, num_rounds + 1) - max(first, 1)
+            on_rounds(num_finished, _rows_of(parts[-1]), seconds)
         if checkpoint is not None:
             after, last = first + compiled.segment, first + compiled.segment > num_rounds
             if last or checkpoint.is_due():
-                seconds = earlier + time.perf_counter() - began
                 checkpoint.save(name, Progress(after, to_host(state), _joined(parts), seconds))
     state = to_host(state)
     history = jax.tree.map(lambda leaf: leaf[: num_rounds + 1, pool.slot], _joined(parts))
     params = jax.tree.map(lambda leaf: leaf[pool.slot], state.server.params)
     seconds = earlier + time.perf_counter() - began
     return Outcome(history, params, seconds, _personal_models(pool, state.clients))
+
+
+def _rows_of(history: History) -> int:
+    """The rows visited in these rounds by all settings."""
+    return int(np.sum(history.num_rows, dtype=np.int64))
 
 
 def _joined(parts: list[History]) -> History:

@@ -50,6 +50,15 @@ def work_done(
     )
 
 
+def start_digest(parts: Sequence[Part]) -> str:
+    """A digest of the first global models of all settings: two models may have one description."""
+    digest = hashlib.sha256()
+    for part in parts:
+        for leaf in jax.tree.leaves(part.pool.params):
+            digest.update(np.ascontiguousarray(leaf).data.cast("B"))
+    return digest.hexdigest()
+
+
 def identity(
     config: dict, rows_sha256: str, model: Model, available: np.ndarray | None, parts: Sequence[Part], mesh: Mesh
 ) -> dict:
@@ -59,6 +68,7 @@ def identity(
     return config | dict(
         rows_sha256=rows_sha256,
         model=model.description,
+        start_sha256=start_digest(parts),
         available=None if trace is None else hashlib.sha256(trace).hexdigest(),
         versions={name: known[name] for name in ("fedjax_fraud", "jax", "jaxlib", "optax", "matmul_precision")},
         devices=[str(device) for device in mesh.devices.flat],

@@ -1,6 +1,8 @@
 """Many federations at once: the grid, the programs it needs, their run, and the tables that come out."""
 
 import concurrent.futures
+import functools
+import json
 import math
 import os
 import time
@@ -11,17 +13,19 @@ import jax
 import numpy as np
 import pandas as pd
 
-from fedjax_fraud import banks, cache, checks, evaluate, frames, models, pool, record, score
+from fedjax_fraud import banks, cache, checks, evaluate, frames, models, plan, pool, record, score
 from fedjax_fraud import devices as hardware
 from fedjax_fraud import grid as grids
 from fedjax_fraud.algorithms import ALGORITHMS, build_with
 from fedjax_fraud.checkpoint import Checkpoint
 from fedjax_fraud.conditions import FAULTS
 from fedjax_fraud.data import describe_split
+from fedjax_fraud.files import strict_json
 from fedjax_fraud.local import Objective
 from fedjax_fraud.logits import lower_logits
 from fedjax_fraud.parts import Part, Speeds, make_parts, start_params, training_data
 from fedjax_fraud.program import History
+from fedjax_fraud.progress import Counter
 from fedjax_fraud.types import Model, Transactions
 
 MAX_STATE_ERROR = 1e-3  # rounding leaves 1e-6
@@ -51,6 +55,18 @@ class SweepResult(NamedTuple):
     def frame(self) -> pd.DataFrame:
         """The tidy table: one row per setting and round, baselines included."""
         return self.rounds.copy()
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike) -> "SweepResult":
+        """The result that ``report.write`` put into a folder, every file checked against its SHA-256.
+
+        Tables and models come back to the bit. Models come back in dicts, lists and tuples (see ``report.params``).
+
+        Raises: ValueError that names the folder and the file that is missing, damaged, or of another schema.
+        """
+        from fedjax_fraud.report import store  # as in ``ff.report``: only who reads waits for it
+
+        return cls(**store.load(folder)._asdict())
 
 
 def sweep(
@@ -98,7 +114,8 @@ def sweep(
     checkpoint: str | os.PathLike | None = None,
     resume: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
-) -> SweepResult:
+    dry_run: bool = False,
+) -> SweepResult | plan.Plan:
     """Runs algorithms x alphas x hyperparameters x seeds; federations of one structure share one compiled program.
 
     The same seed gives every algorithm the same partition, start, cohorts and batches, so that they can be compared
@@ -137,9 +154,11 @@ def sweep(
       checkpoint: a folder in which the run is kept, at most every two seconds; None = nowhere. It stays there when the
         run is finished: remove it once the result is stored.
       resume: go on from that folder, to the same bits; refused if anything was asked for differently.
-      progress: called with (what, done, total) as the work goes on.
+      progress: called with (what, done, total) as the work goes on. If it has a method ``pace``, that is told before
+        each call about rounds how fast they are (see ``progress.Pace``; ``progress.Display`` shows it).
+      dry_run: check everything, lay the work out and return a ``plan.Plan`` of it: nothing is trained or written.
 
-    Returns: a ``SweepResult``.
+    Returns: a ``SweepResult``, or with ``dry_run`` a ``plan.Plan``.
 
     Raises: ValueError for any argument out of range, before any work.
     """
@@ -193,7 +212,8 @@ def sweep(
 
     if checkpoint is not None and jax.process_count() > 1:
         raise ValueError("`checkpoint` needs a single process, got several. Leave it out (--no-checkpoint).")
-    cache.use_compilation_cache()
+    if not dry_run:
+        cache.use_compilation_cache()
     mesh = hardware.settings_mesh(devices)
     progress("partitions", 0, 1)
     grid = grids.make_grid(
@@ -244,6 +264,10 @@ def sweep(
         num_lanes=num_lanes,
         chunk_length=chunk_length,
     )
+    if dry_run:
+        progress("probe", 0, 1)
+        rows, model_bytes = training_data(train, grid), frames.model_size(model)[1]
+        return plan.make_plan(grid, parts, train, test_set, rows, num_rounds, model_bytes, mesh)
     kept = None
     if checkpoint is not None:
         identity = record.identity(config, digest, model, available, parts, mesh)
@@ -254,7 +278,7 @@ def sweep(
     compiled, logits = _compile(parts, grid, vector_model, data, test_set, test_features, num_rounds, mesh)
     timings = dict(compile_seconds=time.perf_counter() - compile_began)
 
-    outcomes = _run(parts, compiled, data, test_features, num_rounds, progress, kept)
+    outcomes = _run(parts, compiled, data, test_features, num_rounds, progress, kept, mesh)
     timings["run_seconds"] = sum(outcome.run_seconds for outcome in outcomes)
     outcomes, alone = _part_outcomes(parts, outcomes)
     for part, outcome in zip((part for part in parts if part.federations), outcomes, strict=True):
@@ -290,6 +314,7 @@ def sweep(
     if partition_kind == "natural":
         names = dict(enumerate(grids.bank_names(train)))
         bank_scores["bank"], partitions["bank"] = bank_scores.client.map(names), partitions.client.map(names)
+    manifest = json.loads(strict_json(manifest))  # as it will be read back
     return SweepResult(rounds, bank_scores, partitions, manifest, params, decisions)
 
 
@@ -444,23 +469,27 @@ def _part_outcomes(parts, outcomes) -> tuple[list[pool.Outcome], list[pool.Outco
     return shared, alone
 
 
-def _run(parts, compiled, data, test_features, num_rounds, progress, kept) -> list[pool.Outcome]:
+def _run(parts, compiled, data, test_features, num_rounds, progress, kept, mesh) -> list[pool.Outcome]:
     """Runs the programs one after the other; progress counts settings x rounds."""
-    total = sum(len(part.federations + part.alone) for part in parts) * num_rounds
-    done, outcomes = 0, []
-    for place, (part, program) in enumerate(zip(parts, compiled, strict=True)):
-        num_settings, finished = len(part.federations + part.alone), done
-
-        def on_rounds(num, num_settings=num_settings):
-            nonlocal finished
-            finished += num * num_settings
-            progress("rounds", finished, total)
-
-        outcomes.append(
-            pool.run_pool(part.pool, program, data, test_features, num_rounds, on_rounds, kept, name=f"program-{place}")
+    counter = Counter(
+        progress,
+        [len(part.federations + part.alone) for part in parts],
+        [pool.pool_work(part.pool, num_rounds, mesh.devices.size).executed for part in parts],
+        num_rounds,
+    )
+    return [
+        pool.run_pool(
+            part.pool,
+            program,
+            data,
+            test_features,
+            num_rounds,
+            functools.partial(counter.on_rounds, place),
+            kept,
+            name=f"program-{place}",
         )
-        done += num_rounds * num_settings
-    return outcomes
+        for place, (part, program) in enumerate(zip(parts, compiled, strict=True))
+    ]
 
 
 def _tables(parts, outcomes, alone, bank_jobs, logits, params, grid, model, num_rounds, train, test):

@@ -3,13 +3,14 @@
 import json
 
 import chex
+import jax
 import numpy as np
 import pandas as pd
 import pytest
 
 from fedjax_fraud import checkpoint
 from fedjax_fraud.checkpoint import Checkpoint, Progress
-from tests.test_sweep import RATE, run_sweep
+from tests.test_sweep import LINEAR, RATE, run_sweep
 
 IDENTITY = dict(seeds=[0, 1], alphas=[0.1], rows_sha256="ab")
 STATE = {"server": (np.arange(3, dtype=np.float32), np.zeros((2, 0))), "clients": np.array([[np.nan, 1]])}
@@ -59,6 +60,27 @@ def test_another_run_is_refused_and_what_differs_is_said(kept):
         again(kept, alphas=[0.5], mu=[1])
     with pytest.raises(ValueError, match="rows_sha256"):
         again(kept, rows_sha256="cd")
+
+
+def test_what_a_killed_process_left_half_written_is_removed_on_resume(kept):
+    left = kept.folder / ".one.safetensors.0123abcd.tmp"
+    left.write_bytes(b"half")
+    with pytest.raises(ValueError, match="different"):
+        again(kept, alphas=[0.5])
+    assert left.exists()  # a run that is refused touches nothing
+    assert again(kept).load("one", LIKE).next_round == 7
+    assert not left.exists()
+
+
+def test_a_folder_in_which_a_process_was_killed_at_once_holds_no_run(kept, tmp_path):
+    folder = tmp_path / "new"
+    assert not checkpoint.holds_run(folder) and not checkpoint.is_stillborn(folder)
+    folder.mkdir()
+    (folder / ".identity.json.0123abcd.tmp").write_bytes(b"{")
+    assert not checkpoint.holds_run(folder) and checkpoint.is_stillborn(folder)
+    Checkpoint(folder, IDENTITY, resume=False)
+    assert [path.name for path in folder.iterdir()] == ["identity.json"]
+    assert checkpoint.holds_run(kept.folder) and not checkpoint.is_stillborn(kept.folder)
 
 
 def test_nothing_is_overwritten_and_nothing_is_resumed_from_nothing(kept, tmp_path):
@@ -139,3 +161,12 @@ def sum_of_baselines(result):
     config = result.manifest["config"]
     seeds, alphas = len(config["seeds"]), len(config["alphas"])
     return seeds + seeds * alphas * config["num_clients"]
+
+
+def test_another_model_of_the_same_description_is_refused(tmp_path):
+    """Such as a perceptron that starts elsewhere: its description says no more than its widths."""
+    options = dict(algorithms=["fedavg"], alphas=[1.0], client_lr=RATE, baselines=False, num_lanes=2, chunk_length=4)
+    run_sweep(**options, checkpoint=tmp_path / "kept")
+    shifted = LINEAR._replace(init=lambda key: jax.tree.map(lambda leaf: leaf + 1, LINEAR.init(key)))
+    with pytest.raises(ValueError, match="start_sha256"):
+        run_sweep(**options, model=shifted, checkpoint=tmp_path / "kept", resume=True)

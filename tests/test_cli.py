@@ -526,7 +526,7 @@ def test_help_fits_a_screen_and_help_all_holds_every_option(stopped, command):
 def test_the_main_help_documents_every_exit_status(stopped):
     text = stopped("--help")
     assert all(f"  {status}  " in text for status in (0, 1, 2, 130))
-    assert all(f"    {command} " in text for command in ("sweep", "partition", "generate", "report"))
+    assert all(f"    {command} " in text for command in ("sweep", "compare", "partition", "generate", "report"))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
@@ -598,3 +598,91 @@ def test_a_warning_is_one_line_without_the_place_in_our_code(monkeypatch, capsys
     assert cli.main(arguments_of("sweep", tmp_path)) == 2
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "fedjax-fraud: warning: 0 positives in test: raise `test_fraction` (--test-fraction)."
+
+
+# ---- before, after and beside a run -----------------------------------------------------------------------------
+
+
+def test_a_dry_run_says_what_would_run_and_writes_nothing(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["sweep", *FLAGS.split(), "--quiet", "--dry-run"]) == 0
+    said = capsys.readouterr()
+    assert "4 federations and 6 baselines, 2 banks, 2 rounds; 2 programs to compile." in said.out
+    assert "rows trained" in said.out and "Estimated time" in said.out and said.err == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_counts_what_the_sweep_did(folder, capsys):
+    assert cli.main(["sweep", *FLAGS.split(), "--quiet", "--json", "--dry-run"]) == 0
+    plan = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    work = json.loads((folder / "manifest.json").read_text())["work"]
+    assert sum(row["rows"] for row in plan["settings"]) == work["rows_trained"]
+    assert plan["estimate"]["peak_bytes"] > 0 and len(plan["partitions"]) == 2
+
+
+@pytest.mark.parametrize("options", ["--clients 900", "--alphas -1", "--resume", "--distributed", "--test-fraction 1"])
+def test_a_dry_run_refuses_what_a_run_refuses(refused, tmp_path, options):
+    refused(*arguments_of("sweep", tmp_path, "--dry-run", *options.split()))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_looks_at_the_folder(refused, folder, tmp_path):
+    check_words(refused("sweep", "--dry-run", "--out", folder, out=tmp_path), ["not empty"])
+    before = sorted(folder.iterdir())
+    check_words(refused("sweep", "--dry-run", "--resume", "--out", folder, out=tmp_path), ["finished results"])
+    assert sorted(folder.iterdir()) == before
+
+
+def test_compare_prints_tables_or_json_and_writes_a_page(folder, capsys, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in folder.iterdir():
+        (other / path.name).write_bytes(path.read_bytes())
+    assert cli.main(["compare", str(folder), str(other), "--out", str(tmp_path / "both.md")]) == 0
+    printed = capsys.readouterr().out
+    assert f"A = {folder}" in printed and "+0.0000 [+0.000, +0.000]" in printed
+    assert "SCAFFOLD" in (tmp_path / "both.md").read_text()
+    assert cli.main(["compare", str(folder), str(other), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert answer["runs"] == [str(folder), str(other)] and answer["differences"] == []
+    assert {row["num_pairs"] for row in answer["comparison"] if row["reference"]} == {2}
+
+
+def test_compare_refuses_in_one_line(folder, refused, tmp_path):
+    check_words(refused("compare", folder), ["at least two"])
+    check_words(refused("compare", folder, tmp_path), [str(tmp_path), "manifest.json", "missing"])
+    check_words(refused("compare", folder, tmp_path, "--out", tmp_path / "x.txt"), ["x.txt", ".md or .csv"])
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for path in folder.iterdir():
+        (damaged / path.name).write_bytes(path.read_bytes())
+    (damaged / "banks.parquet").write_bytes(b"PAR1")
+    check_words(refused("compare", folder, damaged), ["banks.parquet", "damaged"])
+
+
+def test_a_run_that_cannot_be_logged_is_refused_before_the_data_are_read(refused, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    line = refused("sweep", "--data", tmp_path / "nowhere.csv", "--mlflow", "sqlite:///x.db", "--out", tmp_path / "out")
+    check_words(line, ["--mlflow", "fedjax-fraud[mlflow]"])
+    check_words(refused("report", tmp_path, "--mlflow", "sqlite:///x.db"), ["fedjax-fraud[mlflow]"])
+
+
+def test_a_resumed_run_finds_a_finished_one_and_clears_what_is_left(folder, refused, tmp_path):
+    """Killed between the manifest and the removal of the checkpoint."""
+    out = tmp_path / "out"
+    (out / "checkpoint").mkdir(parents=True)
+    (out / "manifest.json").write_text("{}")
+    line = refused("sweep", *FLAGS.split(), "--resume", "--out", out, out=tmp_path / "unused")
+    check_words(line, ["finished results", "nothing left to do"])
+    assert [path.name for path in out.iterdir()] == ["manifest.json"]
+
+
+def test_a_run_that_was_killed_before_it_kept_anything_starts_anew(asked, refused, tmp_path):
+    out = tmp_path / "out"
+    (out / "checkpoint").mkdir(parents=True)
+    (out / "checkpoint" / ".identity.json.0123abcd.tmp").write_bytes(b"{")
+    (out / ".probe.0123abcd.tmp").write_bytes(b"")
+    check_words(refused("sweep", "--resume", "--out", out, out=tmp_path / "unused"), ["no unfinished run"])
+    _, _, options = asked()
+    assert options["checkpoint"] == out / "checkpoint" and not options["resume"]
+    assert list(out.iterdir()) == []

@@ -86,7 +86,7 @@ def test_segments_cover_every_round_once_and_train_nobody_else(num_rounds):
     every = np.array([True, False, True, False, True])
     _, made = make_pool(every)
     segment = -(-(num_rounds + 1) // pool.PROGRESS_UPDATES)
-    plans = [pool._segment_plan(made, num_rounds, first, segment) for first in range(0, num_rounds + 1, segment)]
+    plans = [pool.segment_plan(made, num_rounds, first, segment) for first in range(0, num_rounds + 1, segment)]
     assert len(plans) <= pool.PROGRESS_UPDATES
     assert {len(plan.active) for plan in plans} == {segment}
     index, active, scored = (
@@ -119,10 +119,13 @@ def test_a_run_reports_every_round_and_orders_its_history(num_rounds):
         -(-(num_rounds + 1) // pool.PROGRESS_UPDATES),
     )
     data = pool.TrainingData(jnp.zeros((1, 2)), jnp.zeros((1, 1), jnp.int32))
-    finished = []
-    outcome = pool.run_pool(made, compiled, data, jnp.zeros((1, 1, 1)), num_rounds, finished.append)
-    assert sum(finished) == num_rounds
+    calls = []
+    outcome = pool.run_pool(made, compiled, data, jnp.zeros((1, 1, 1)), num_rounds, lambda *call: calls.append(call))
+    finished, rows, seconds = zip(*calls, strict=True)
     wanted = np.arange(num_rounds + 1)[:, None] + made.slot / 10
+    assert sum(finished) == num_rounds
+    assert sum(rows) >= wanted.astype(np.int64).sum()  # the stand-in also "trains" in rounds past the end
+    assert list(seconds) == sorted(seconds) and seconds[-1] <= outcome.run_seconds
     for leaf in outcome.history:
         np.testing.assert_array_equal(leaf, wanted)
     np.testing.assert_array_equal(outcome.params["w"], made.slot)

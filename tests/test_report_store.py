@@ -6,12 +6,13 @@ import os
 import pathlib
 from typing import NamedTuple
 
+import chex
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 
-from fedjax_fraud import files, report
+from fedjax_fraud import SweepResult, files, report
 from tests.test_report import fake_result
 
 
@@ -99,6 +100,21 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_half_written(tmp_path, m
     assert (tmp_path / "a.bin").read_bytes() == b"old" and os.listdir(tmp_path) == ["a.bin"]
 
 
+def test_what_killed_writers_left_is_removed_and_nothing_else(tmp_path):
+    left = tmp_path / ".a.bin.0123abcd.tmp"
+    kept = [tmp_path / name for name in (".a.bin.tmp", "a.tmp", ".a.bin.0123abcd.tmp2", "a.bin")]
+    for path in (left, *kept):
+        path.write_bytes(b"")
+    assert files.remove_temporaries(tmp_path) == [left]
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+
+
+def test_a_writer_that_is_killed_leaves_a_name_that_is_recognised(tmp_path):
+    with files.replacing(tmp_path / "a.bin"):
+        (name,) = os.listdir(tmp_path)
+    assert files.TEMPORARY.fullmatch(name)
+
+
 # ---- output folder ----------------------------------------------------------------------------------------------
 
 
@@ -134,14 +150,44 @@ def test_an_output_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatc
         report.check_output_folder(tmp_path)
 
 
+def test_an_output_folder_can_be_checked_without_a_trace(tmp_path):
+    folder = tmp_path / "a" / "b"
+    assert report.check_output_folder(folder, create=False) == folder
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "taken").touch()
+    for path, words in ((tmp_path, "not empty"), (tmp_path / "taken", "is a file"), (tmp_path / "taken/in", "written")):
+        with pytest.raises(ValueError, match=words):
+            report.check_output_folder(path, create=False)
+
+
+def test_a_folder_that_holds_only_what_a_killed_process_left_is_empty(tmp_path):
+    (tmp_path / ".probe.0123abcd.tmp").touch()
+    assert report.check_output_folder(tmp_path) == tmp_path
+    assert list(tmp_path.iterdir()) == []
+
+
 # ---- reading back -----------------------------------------------------------------------------------------------
+
+
+FILES = ["manifest.json", "results.parquet", "banks.parquet", "partitions.parquet", "models.safetensors"]
+MODELS = {"Dense_0": {"kernel": np.arange(24, dtype=np.float32).reshape(4, 3, 2), "bias": np.zeros((4, 2))}}
+
+
+class WithModels(NamedTuple):
+    """A made-up result with final models."""
+
+    rounds: pd.DataFrame
+    banks: pd.DataFrame
+    partitions: pd.DataFrame
+    manifest: dict
+    params: dict
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """A folder of results."""
     folder = tmp_path_factory.mktemp("written")
-    report.write(fake_result(num_seeds=2, alphas=(0.5,), num_rounds=2), folder)
+    report.write(WithModels(*fake_result(num_seeds=2, alphas=(0.5,), num_rounds=2), MODELS), folder)
     return folder
 
 
@@ -158,6 +204,27 @@ def test_a_loaded_folder_holds_the_tables_as_they_were(written):
     for name in ("rounds", "banks", "partitions"):
         pd.testing.assert_frame_equal(getattr(loaded, name), getattr(result, name), check_exact=True)
     assert "files" not in loaded.manifest and loaded.manifest["config"]["num_rounds"] == 2
+    chex.assert_trees_all_equal(loaded.params, MODELS, strict=True)
+
+
+def test_a_folder_without_models_has_none(tmp_path):
+    report.write(fake_result(num_seeds=2, alphas=(0.5,), num_rounds=2), tmp_path)
+    assert report.load(tmp_path).params is None
+
+
+def test_a_sweeps_result_is_loaded_as_such(written):
+    loaded = SweepResult.load(written)
+    assert isinstance(loaded, SweepResult) and loaded.decisions is None
+    pd.testing.assert_frame_equal(loaded.frame(), report.load(written).rounds, check_exact=True)
+
+
+@pytest.mark.parametrize("schema", [0, 2, "1.0", None])
+def test_another_schema_is_refused(copied, schema):
+    manifest = json.loads((copied / "manifest.json").read_text())
+    assert manifest["schema"] == 1
+    (copied / "manifest.json").write_text(json.dumps(manifest | {"schema": schema}))
+    with pytest.raises(ValueError, match=f"schema {schema!r}.*reads schema 1"):
+        report.load(copied)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
@@ -165,14 +232,14 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
         report.load(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "results.parquet", "banks.parquet", "partitions.parquet"])
+@pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_named(copied, name):
     (copied / name).unlink()
     with pytest.raises(ValueError, match=f"{name}.* is missing"):
         report.load(copied)
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "results.parquet", "banks.parquet", "partitions.parquet"])
+@pytest.mark.parametrize("name", FILES)
 def test_a_damaged_file_is_named(copied, name):
     content = (copied / name).read_bytes()
     (copied / name).write_bytes(content[: len(content) // 2])

@@ -18,6 +18,7 @@ import pytest
 import scipy.special
 import sklearn.metrics
 
+import fedjax_fraud as ff
 from fedjax_fraud import algorithms, frames, partition, pool
 from fedjax_fraud.data import split
 from fedjax_fraud.report import strict_json
@@ -427,6 +428,45 @@ def test_progress_counts_up_to_all_rounds_of_all_settings(few_positives):
     assert rounds[-1] == (22, 22)  # FedAvg, centralised, 20 banks
     assert rounds == sorted(rounds)
     assert [what for what, *_ in calls][:2] == ["partitions", "compile"]
+
+
+class Watcher:
+    """Keeps what it is told of the rounds, and how long a sweep's rounds took by its own clock."""
+
+    def __init__(self):
+        self.paces, self.calls = [], []
+
+    def pace(self, pace):
+        self.paces.append(pace)
+
+    def __call__(self, what, done, total):
+        self.calls.append((what, done, total))
+
+
+def test_the_pace_is_rows_trained_over_the_time_of_the_rounds():
+    """Among others: with absent and late banks, whose rows are not trained."""
+    watcher = Watcher()
+    watched = run_sweep(algorithms=["fedavg", "scaffold"], client_lr=RATE, mu=0.0, num_rounds=5, drop_after=0.3,
+                        num_lanes=2, chunk_length=4, progress=watcher)  # fmt: skip
+    last, work = watcher.paces[-1], watched.manifest["work"]
+    assert last.rows == work["rows_trained"]
+    assert [pace.rows for pace in watcher.paces] == sorted(pace.rows for pace in watcher.paces)
+    assert last.seconds <= watched.manifest["timings"]["run_seconds"]
+    assert last.rows_per_second == last.rows / last.seconds >= work["rows_per_second"]
+    assert (last.program, last.num_programs, last.round_index, last.num_rounds) == (2, 2, 5, 5)
+    assert (last.steps, last.seconds_left) == (pytest.approx(work["executed_steps"]), pytest.approx(0, abs=1e-9))
+    num_settings = 4 + 4 + 2 + 12  # FedAvg, SCAFFOLD, centralised, banks alone
+    assert watcher.calls[-3] == ("rounds", num_settings * 5, num_settings * 5)
+
+
+def test_what_is_written_is_what_is_loaded(result, tmp_path):
+    ff.report.write(result, tmp_path)
+    loaded = ff.SweepResult.load(tmp_path)
+    for name in ("rounds", "banks", "partitions", "decisions"):
+        pd.testing.assert_frame_equal(getattr(loaded, name), getattr(result, name), check_exact=True)
+    assert loaded.manifest == result.manifest
+    chex.assert_trees_all_equal(loaded.params, result.params, strict=True)
+    assert "models.safetensors" in json.loads((tmp_path / "manifest.json").read_text())["files"]
 
 
 def test_the_manifest_holds_what_the_numbers_depend_on(result, tables):

@@ -1,4 +1,4 @@
-"""The command line: ``fedjax-fraud sweep | partition | train | score | generate | report``.
+"""The command line: ``fedjax-fraud sweep | compare | partition | train | score | generate | report``.
 
 Thin: a file for each command, which reads options and calls the library. Options come from the command line, or from a
 TOML file (``--config``) with the same names; the command line wins.
@@ -7,9 +7,9 @@ TOML file (``--config``) with the same names; the command line wins.
 import sys
 from collections.abc import Sequence
 
-from fedjax_fraud.cli import errors, generate, options, parser, partition, report, score, sweep, train
+from fedjax_fraud.cli import compare, errors, generate, options, parser, partition, report, score, sweep, train
 
-COMMANDS = (sweep, partition, train, score, generate, report)
+COMMANDS = (sweep, compare, partition, train, score, generate, report)
 EPILOG = """exit status:
   0  done
   1  an error that should not happen (--debug shows where)

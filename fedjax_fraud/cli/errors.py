@@ -47,6 +47,7 @@ OPTION_OF = {
     "`missing`": "--missing",
     "`columns`": "--columns",
     "`query`": "--query",
+    "`mlflow`": "--mlflow",
     "`coordinator`": "--coordinator HOST:PORT",
     "by='time'": "--split time",
 }

@@ -1,35 +1,53 @@
 """The folder that a command writes to."""
 
+import argparse
 import contextlib
 import datetime
 import pathlib
+import shutil
 
 CHECKPOINT = "checkpoint"
 
 
-def new(out: str | None) -> pathlib.Path:
-    """The folder to write to, checked before any long work."""
-    from fedjax_fraud import report
+def new(out: str | None, *, create: bool = True) -> pathlib.Path:
+    """The folder to write to, checked before any long work; only looked at without ``create``."""
+    from fedjax_fraud import checkpoint, report
 
     folder = pathlib.Path(out or f"runs/{datetime.datetime.now():%Y%m%d-%H%M%S}")
-    if (folder / CHECKPOINT).is_dir():
+    if checkpoint.holds_run(folder / CHECKPOINT):
         raise ValueError(
             f"The output folder {str(folder)!r} holds an unfinished run. Add --resume to go on, or name another folder."
         )
-    report.check_output_folder(folder)
+    if create and checkpoint.is_stillborn(folder / CHECKPOINT):
+        shutil.rmtree(folder / CHECKPOINT)
+    report.check_output_folder(folder, create=create)
     return folder
 
 
-def unfinished(out: str | None) -> pathlib.Path:
-    """The folder of the run to go on with."""
+def unfinished(out: str | None, *, tidy: bool = True) -> pathlib.Path:
+    """The folder of the run to go on with; ``tidy``: without what a killed process left in it half-written."""
+    from fedjax_fraud import checkpoint, files
+
     if out is None:
         raise ValueError("--resume needs --out, the folder of the unfinished run. Name it.")
     folder = pathlib.Path(out)
     if (folder / "manifest.json").exists():
+        if tidy and (folder / CHECKPOINT).is_dir():  # killed after the last file was written
+            shutil.rmtree(folder / CHECKPOINT)
         raise ValueError(f"--resume: {out!r} holds finished results. There is nothing left to do.")
-    if not (folder / CHECKPOINT).is_dir():
+    if not checkpoint.holds_run(folder / CHECKPOINT):
         raise ValueError(f"--resume: {out!r} holds no unfinished run. Start it without --resume.")
+    if tidy:
+        files.remove_temporaries(folder)
     return folder
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises ValueError for a folder that a run would refuse; changes nothing."""
+    if args.resume:
+        unfinished(args.out, tidy=False)
+    else:
+        new(args.out, create=False)
 
 
 def remove_if_empty(folder: pathlib.Path | None) -> None:

@@ -202,6 +202,12 @@ def add_long_runs(parser: Parser) -> None:
     group.add_argument(
         "--resume", action=argparse.BooleanOptionalAction, default=False, help="go on with the unfinished run in --out"
     )
+    group.add_argument(
+        "--dry-run",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="say what would run, its time and memory; write nothing",
+    )
 
 
 def add_output(parser: Parser) -> None:
@@ -213,6 +219,12 @@ def add_output(parser: Parser) -> None:
         "--cache", action=argparse.BooleanOptionalAction, default=True, help="keep compiled programs and parsed PaySim"
     )
     add_printing(parser, group)
+
+
+def add_mlflow(parser: Parser) -> None:
+    """Where results go beside the folder."""
+    group = parser.add_argument_group("tracking")
+    group.add_argument("--mlflow", metavar="URI", help="log the result to MLflow too: sqlite:///runs.db, a server, ...")
 
 
 def add_printing(parser: Parser, group=None) -> None:

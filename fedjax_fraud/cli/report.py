@@ -13,18 +13,24 @@ def add(commands) -> None:
         "report",
         help="make the report again from stored results",
         description="Reads the tables of a finished sweep and writes its report anew.",
-        usage=f"{PROGRAM} report DIR",
+        usage=f"{PROGRAM} report DIR [options]",
     )
     parser.add_argument("folder", metavar="DIR", help="a folder that sweep wrote")
+    options.add_mlflow(parser)
     options.add_printing(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Writes the report and names its files."""
-    from fedjax_fraud import report
+    from fedjax_fraud import report, tracking
 
-    written = report.write(report.load(args.folder), args.folder)
+    if args.mlflow is not None:
+        tracking.check_store(args.mlflow)
+    result = report.load(args.folder)
+    written = report.write(result, args.folder)
+    if args.mlflow is not None:
+        tracking.log_result(result, args.mlflow, folder=args.folder)
     if args.json:
         print_json(dict(folder=args.folder, files=[path.name for path in written]))
         return

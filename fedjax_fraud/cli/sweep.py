@@ -11,18 +11,19 @@ from collections.abc import Sequence
 from fedjax_fraud.cli import folders, options, processes, rows
 from fedjax_fraud.cli.parser import PROGRAM, Parser
 from fedjax_fraud.cli.printing import print_json
-from fedjax_fraud.cli.progress import progress
+from fedjax_fraud.cli.progress import Display
 
 BASIC = (
     *("data", "label", "positive", "silo", "silo_buckets", "time", "entity", "drop", "alphas", "clients", "partition"),
     *("algorithms", "seeds", "rounds", "epochs", "client_lr", "mu", "stragglers", "policy"),
-    *("out", "config", "resume", "quiet", "json"),
+    *("out", "config", "resume", "dry_run", "quiet", "json"),
 )
 EXAMPLES = """examples:
   fedjax-fraud sweep --out results
   fedjax-fraud sweep --data claims.csv --label is_fraud --silo bank --time ts
   fedjax-fraud sweep --algorithms fedavg scaffold --client-lr 0.03 0.1 --seeds 20
   fedjax-fraud sweep --stragglers 0 0.5 0.9 --policy wait partial drop
+  fedjax-fraud sweep --data claims.csv --label is_fraud --dry-run
 """
 
 
@@ -44,14 +45,20 @@ def add(commands) -> None:
     options.add_decisions(parser)
     options.add_processes(parser)
     options.add_long_runs(parser)
+    options.add_mlflow(parser)
     options.add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Runs the sweep and writes its folder."""
+    """Runs the sweep and writes its folder; or says what would run."""
     began = time.perf_counter()
     processes.check(args)
+    if args.mlflow is not None:
+        _check_mlflow(args)
+    if args.dry_run:
+        _plan(args)
+        return
     processes.set_up_jax(args.cache)
     with processes.joined(args) as is_first:
         out = _folder(args) if is_first else None
@@ -72,10 +79,52 @@ def run(args: argparse.Namespace) -> None:
             _write(result, out, began, args.json)
         if kept is not None:
             shutil.rmtree(kept)
+        if is_first and args.mlflow is not None:
+            _log(result, out, args.mlflow)
 
 
 def _folder(args: argparse.Namespace) -> pathlib.Path:
     return folders.unfinished(args.out) if args.resume else folders.new(args.out)
+
+
+def _check_mlflow(args: argparse.Namespace) -> None:
+    """Raises ValueError, before any long work, if the result could not be logged; a dry run asks no store."""
+    from fedjax_fraud import tracking
+
+    if args.dry_run:
+        tracking.check_installed(args.mlflow)
+    else:
+        tracking.check_store(args.mlflow)
+
+
+def _log(result, out: pathlib.Path, uri: str) -> None:
+    """Logs to MLflow. The folder is complete by then: a store that fails costs no result."""
+    from fedjax_fraud import tracking
+
+    try:
+        tracking.log_result(result, uri, folder=out)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} The results are in {out}: log them with {PROGRAM} report {out} --mlflow URI."
+        ) from None
+
+
+def _plan(args: argparse.Namespace) -> None:
+    """Says what the sweep would do; writes nothing."""
+    from fedjax_fraud import report
+
+    if processes.is_distributed(args):
+        raise ValueError("--dry-run lays out the work of one process, got several. Leave the processes out.")
+    folders.check(args)
+    processes.set_up_jax(keep_programs=False)
+    args.cache = False
+    plan = _run(args, True, None)
+    if args.json:
+        print_json(
+            plan._asdict() | {name: getattr(plan, name).to_dict("records") for name in ("settings", "partitions")}
+        )
+    else:
+        report.print_plan(plan)
 
 
 def chosen(args: argparse.Namespace) -> dict:
@@ -104,7 +153,7 @@ def chosen(args: argparse.Namespace) -> dict:
 
 
 def _run(args: argparse.Namespace, is_first: bool, kept: pathlib.Path | None):
-    """The library's sweep with these options; shows how far it is."""
+    """The library's sweep with these options, or its plan; shows how far it is."""
     from fedjax_fraud import checks, evaluate, models, parts
     from fedjax_fraud.sweep import check_options, sweep
 
@@ -120,7 +169,7 @@ def _run(args: argparse.Namespace, is_first: bool, kept: pathlib.Path | None):
     if processes.is_distributed(args):
         processes.check_same_rows(train, test)
     width = train.features.shape[1]
-    with progress(args.quiet or not is_first) as update:
+    with Display(args.quiet or not is_first) as display:
         result = sweep(
             train,
             test,
@@ -135,9 +184,11 @@ def _run(args: argparse.Namespace, is_first: bool, kept: pathlib.Path | None):
             partition_feature=args.partition_feature,
             baselines=args.baselines,
             alerts=alerts,
-            progress=update,
+            progress=display,
+            dry_run=args.dry_run,
         )
-    rows.record(result.manifest["config"], args)
+    if not args.dry_run:
+        rows.record(result.manifest["config"], args)
     return result
 
 

@@ -5,7 +5,7 @@ import argparse
 from fedjax_fraud.cli import folders, options, processes, rows
 from fedjax_fraud.cli.parser import PROGRAM, Parser
 from fedjax_fraud.cli.printing import print_json
-from fedjax_fraud.cli.progress import progress
+from fedjax_fraud.cli.progress import Display
 
 MODEL = "model.safetensors"
 SHARES = (0.001, 0.005, 0.01)
@@ -81,7 +81,7 @@ def _train(args: argparse.Namespace):
     train, test = rows.load(args)
     width, hidden = train.features.shape[1], tuple(args.hidden)
     model = models.mlp(width, hidden) if hidden else models.logistic_regression(width)
-    with progress(args.quiet) as update:
+    with Display(args.quiet) as display:
         result = sweep(
             train,
             test,
@@ -89,7 +89,7 @@ def _train(args: argparse.Namespace):
             partition_feature=args.partition_feature,
             model=model,
             baselines=False,
-            progress=update,
+            progress=display,
         )
     if bool(result.rounds["diverged"].any()):
         raise ValueError(

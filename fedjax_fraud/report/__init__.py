@@ -3,8 +3,18 @@
 from fedjax_fraud.files import strict_json, write_bytes_atomically
 
 from .bundle import write, write_partitions
+from .compare import as_json, compare, differences, load_runs
+from .compare_view import (
+    check_comparison_file,
+    comparison_lines,
+    comparison_page,
+    comparison_tables,
+    print_comparison,
+    write_comparison,
+)
 from .console import partition_lines, print_partitions, print_summary, summary_lines, summary_tables
 from .dossier import dossier
+from .plan_view import plan_lines, print_plan
 from .store import StoredResult, check_output_folder, load
 from .tables import (
     Interval,
@@ -22,18 +32,29 @@ from .tables import (
 __all__ = [
     "Interval",
     "StoredResult",
+    "as_json",
     "bank_summary",
     "bank_table",
     "best_settings",
+    "check_comparison_file",
     "check_output_folder",
+    "compare",
+    "comparison_lines",
+    "comparison_page",
+    "comparison_tables",
     "cost_to_target",
+    "differences",
     "dossier",
     "load",
+    "load_runs",
     "mean_interval",
     "paired_differences",
     "partition_lines",
     "partition_table",
+    "plan_lines",
+    "print_comparison",
     "print_partitions",
+    "print_plan",
     "print_summary",
     "score_targets",
     "strict_json",
@@ -42,5 +63,6 @@ __all__ = [
     "summary_tables",
     "write",
     "write_bytes_atomically",
+    "write_comparison",
     "write_partitions",
 ]

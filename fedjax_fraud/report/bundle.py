@@ -10,18 +10,19 @@ import pandas as pd
 from fedjax_fraud.files import strict_json, write_bytes_atomically
 
 from .dossier import case_of, joined, sections
-from .store import MANIFEST, OPTIONAL_TABLES, TABLES, parquet_bytes, sha256
+from .params import params_bytes
+from .store import MANIFEST, MODELS, OPTIONAL_TABLES, SCHEMA, TABLES, parquet_bytes, sha256
 from .tables import summarise
 
 
 def write(result: Any, folder: str | os.PathLike) -> list[pathlib.Path]:
-    """Writes tables, dossier, page, pictures and manifest to a folder, replacing files of the same names.
+    """Writes tables, models, dossier, page, pictures and manifest to a folder, replacing files of the same names.
 
     The tables come first, so that a failure further on loses no result; ``manifest.json`` comes last and holds the
     SHA-256 of the others, so a folder that has one is complete.
 
     Args:
-      result: has ``rounds``, ``banks``, ``partitions`` and ``manifest``, and may have ``decisions``.
+      result: has ``rounds``, ``banks``, ``partitions`` and ``manifest``, and may have ``decisions`` and ``params``.
       folder: where to; created if it is not there. See ``store.check_output_folder`` for a check before long work.
 
     Returns: the paths written, in order.
@@ -32,7 +33,7 @@ def write(result: Any, folder: str | os.PathLike) -> list[pathlib.Path]:
     for name, content in _files(result):
         paths.append(write_bytes_atomically(target / name, content))
         digests[name] = sha256(content)
-    manifest = strict_json(result.manifest | {"files": digests})
+    manifest = strict_json(result.manifest | {"files": digests, "schema": SCHEMA})
     return [*paths, write_bytes_atomically(target / MANIFEST, manifest.encode())]
 
 
@@ -66,6 +67,8 @@ def _files(result: Any) -> Iterator[tuple[str, bytes]]:
     for name, file in (TABLES | OPTIONAL_TABLES).items():
         if name in TABLES or getattr(result, name, None) is not None:
             yield file, parquet_bytes(getattr(result, name))
+    if getattr(result, "params", None) is not None:
+        yield MODELS, params_bytes(result.params)
     yield "summary.csv", _csv_bytes(summarise(result.rounds))
     case = case_of(result)
     texts = sections(case)

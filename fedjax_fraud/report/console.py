@@ -1,4 +1,4 @@
-"""The terminal's view of a result: one table that fits 100 columns, in ASCII."""
+"""The terminal's view of a result, a plan or a comparison: tables that fit 100 columns, in ASCII."""
 
 import io
 import math
@@ -44,7 +44,7 @@ def summary_tables(result: Any) -> list[Table]:
 def _summary_table(group: pd.DataFrame, conditions: str, summary: pd.DataFrame, differences: dict, prevalence: float):
     """The table of one combination of conditions."""
     title = "Pooled test rows after the last round: mean over seeds [95 % interval]"
-    table = _empty_table(
+    table = empty_table(
         f"{conditions}\n{title}" if conditions else title,
         ("alpha", "algorithm", "AP (PR-AUC)", "ROC", "loss", "MB", "AP minus FedAvg", "div."),
     )
@@ -52,26 +52,26 @@ def _summary_table(group: pd.DataFrame, conditions: str, summary: pd.DataFrame, 
         for place, row in enumerate(rows.to_dict("records")):
             first = "" if place else alpha_name(row["alpha"])
             difference = differences.get(row["name"], {}).get(case_name(row, summary))
-            _add_row(table, first, *_summary_cells(row, difference))
-        _add_row(table, "", "prevalence", _ascii(number(prevalence)), "0.500", *[_MISSING] * 4)
+            add_row(table, first, *_summary_cells(row, difference))
+        add_row(table, "", "prevalence", _ascii(number(prevalence)), "0.500", *[_MISSING] * 4)
         table.add_section()
     return table
 
 
 def summary_lines(result: Any) -> list[str]:
     """The lines of ``summary_tables`` without colour."""
-    return [line for table in summary_tables(result) for line in _lines(table)]
+    return [line for table in summary_tables(result) for line in table_lines(table)]
 
 
 def print_summary(result: Any) -> None:
     """Prints ``summary_tables``; a terminal narrower than 100 columns wraps cells."""
     for table in summary_tables(result):
-        _print(table)
+        print_table(table)
 
 
 def partition_lines(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> list[str]:
     """The lines of the table of partitions without colour."""
-    return _lines(_partitions_table(partitions))
+    return table_lines(_partitions_table(partitions))
 
 
 def print_partitions(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> None:
@@ -82,32 +82,32 @@ def print_partitions(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> None:
     """
     frame = partitions if isinstance(partitions, pd.DataFrame) else pd.concat(partitions, ignore_index=True)
     if len(frame) <= MAX_BANK_ROWS:
-        _print(_banks_table(frame))
-    _print(_partitions_table(frame))
+        print_table(_banks_table(frame))
+    print_table(_partitions_table(frame))
 
 
-def _print(table: Table) -> None:
+def print_table(table: Table) -> None:
     """To a terminal at its own width, to a file or a pipe at 100 columns."""
     Console(width=None if sys.stdout.isatty() else WIDTH).print(table)
 
 
 def _banks_table(frame: pd.DataFrame) -> Table:
     """Every bank's rows, frauds and distance to the whole."""
-    table = _empty_table(
+    table = empty_table(
         "Training rows of each bank",
         ("alpha", "bank", "rows", "frauds", "prevalence", "KL [nats]", "TVD"),
     )
     for row in frame.to_dict("records"):
         shown = [f"{row[name]:,.0f}" for name in ("num_examples", "num_positives")]
         shown += [f"{row[name]:.3g}" if row[name] == row[name] else _MISSING for name in ("prevalence", "kl", "tvd")]
-        _add_row(table, alpha_name(row["alpha"]), str(row["client"]), *shown)
+        add_row(table, alpha_name(row["alpha"]), str(row["client"]), *shown)
     return table
 
 
 def _partitions_table(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> Table:
     """Rows, frauds and skew of the banks at each alpha."""
     frame = partitions if isinstance(partitions, pd.DataFrame) else pd.concat(partitions, ignore_index=True)
-    table = _empty_table(
+    table = empty_table(
         "Training rows of the banks: mean (smallest-largest)",
         ("alpha", "rows", "frauds", "KL [nats]", "TVD", "no fraud", "empty"),
     )
@@ -115,7 +115,7 @@ def _partitions_table(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> Tabl
         ranges = [_mean_and_range(row, name, 0) for name in ("num_examples", "num_positives")]
         ranges += [_mean_and_range(row, name, 4) for name in ("kl", "tvd")]
         counts = [f"{row[name]} of {row['num_banks']}" for name in ("num_without_fraud", "num_empty")]
-        _add_row(table, alpha_name(row["alpha"]), *ranges, *counts)
+        add_row(table, alpha_name(row["alpha"]), *ranges, *counts)
     return table
 
 
@@ -124,14 +124,14 @@ def _differences(rounds: pd.DataFrame, summary: pd.DataFrame) -> dict[str, dict[
     table = paired_differences(rounds)
     texts: dict[str, dict[str, str]] = {}
     for name, row in zip(setting_names(table, among=summary), table.to_dict("records"), strict=True):
-        texts.setdefault(name, {})[case_name(row, summary)] = _interval(row, "difference", sign=True)
+        texts.setdefault(name, {})[case_name(row, summary)] = interval_cell(row, "difference", sign=True)
     return texts
 
 
 def _summary_cells(row: Mapping, difference: str | None) -> Iterator[str]:
     """The cells of one row behind its alpha."""
     yield row["name"]
-    yield _interval(row, "average_precision")
+    yield interval_cell(row, "average_precision")
     yield _ascii(number(row["roc_auc"], 3))
     yield _ascii(number(row["log_loss"], 3))
     yield f"{row['mb_total']:.3g}" if row["mb_total"] > 0 else _MISSING
@@ -140,7 +140,7 @@ def _summary_cells(row: Mapping, difference: str | None) -> Iterator[str]:
     yield f"{row['num_diverged']}/{row['num_seeds']}{idle}"
 
 
-def _interval(row: Mapping, name: str, sign: bool = False) -> str:
+def interval_cell(row: Mapping, name: str, sign: bool = False) -> str:
     """A mean with four decimals and its bounds with three, which is what fits."""
     mean, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -154,7 +154,7 @@ def _mean_and_range(row: Mapping, name: str, digits: int) -> str:
     return f"{mean} ({low}-{high})"
 
 
-def _add_row(table: Table, *cells: str) -> None:
+def add_row(table: Table, *cells: str) -> None:
     """A row of plain text: brackets are brackets, not markup."""
     table.add_row(*(Text(cell) for cell in cells))
 
@@ -164,7 +164,7 @@ def _ascii(text: str) -> str:
     return _MISSING if text == "—" else text
 
 
-def _empty_table(title: str, headers: Sequence[str]) -> Table:
+def empty_table(title: str, headers: Sequence[str]) -> Table:
     """A table whose first two columns are text and whose others stand at the right."""
     table = Table(box=box.ASCII2, padding=(0, 0), pad_edge=False, show_edge=False, title_justify="left")
     table.title = Text(title)
@@ -173,7 +173,7 @@ def _empty_table(title: str, headers: Sequence[str]) -> Table:
     return table
 
 
-def _lines(table: Table) -> list[str]:
+def table_lines(table: Table) -> list[str]:
     """What ``rich`` prints for a table at 100 columns."""
     text = io.StringIO()
     Console(file=text, width=WIDTH, color_system=None, highlight=False).print(table)

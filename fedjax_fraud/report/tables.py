@@ -407,13 +407,17 @@ def spread_conditions(final: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ordered(rows: list[dict], columns: Collection[str] = ()) -> pd.DataFrame:
-    """A frame of rows by alpha, then FedAvg, FedProx, SCAFFOLD, the other algorithms, the baselines."""
+    """A frame of rows in the order of ``in_listed_order``, then by hyperparameters and rank."""
     if not rows:
         return pd.DataFrame(columns=list(columns))
     frame = pd.DataFrame(rows)
-    place = frame["algorithm"].map(_place)
-    keys = [name for name in (*HYPERPARAMETERS, "bank_rank") if name in frame.columns]
-    ordered = frame.assign(_place=place).sort_values([*CASE, "_place", "algorithm", *keys], kind="stable")
+    return in_listed_order(frame, [name for name in (*HYPERPARAMETERS, "bank_rank") if name in frame.columns])
+
+
+def in_listed_order(frame: pd.DataFrame, last: Collection[str] = ()) -> pd.DataFrame:
+    """Rows by case, then FedAvg, FedProx, SCAFFOLD, other algorithms, baselines; then by the columns ``last``."""
+    keys = [*CASE, "_place", "algorithm", *last]
+    ordered = frame.assign(_place=frame["algorithm"].map(_place)).sort_values(keys, kind="stable")
     return ordered.drop(columns="_place").reset_index(drop=True)
 
 
@@ -424,8 +428,8 @@ def _place(algorithm: str) -> int:
     return len(_LISTED_FIRST) + (1 + BASELINES.index(algorithm) if algorithm in BASELINES else 0)
 
 
-def _with_bounds(name: str, interval: Interval) -> dict[str, float]:
-    """The three columns of a mean."""
+def with_bounds(name: str, interval: Interval) -> dict[str, float]:
+    """The three columns of a mean: ``name``, ``name_low``, ``name_high``."""
     return {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
@@ -461,7 +465,7 @@ def _summary_row(key: tuple, group: pd.DataFrame) -> dict:
     row["num_idle"] = int((group["idle"] & ~diverged).sum())
     row["num_used"] = mean_interval(used["average_precision"]).n
     for score in SCORES:
-        row |= _with_bounds(score, mean_interval(used[score]))
+        row |= with_bounds(score, mean_interval(used[score]))
     row |= _cost_columns(group)
     row["drift"] = mean_interval(used["drift"]).mean
     row["delta_norm_max"] = float(used["delta_norm_max"].max())
@@ -488,7 +492,7 @@ def _pair_row(key: tuple, group: pd.DataFrame, sign: int) -> dict:
     lost = group["diverged"].astype(bool) | group["diverged_partner"].eq(True)
     lost |= group["idle"].astype(bool) | group["idle_partner"].eq(True)
     used = group["difference"][paired & ~lost & np.isfinite(group["difference"])]
-    row = dict(zip(SETTING_KEYS, key, strict=True)) | _with_bounds("difference", mean_interval(used))
+    row = dict(zip(SETTING_KEYS, key, strict=True)) | with_bounds("difference", mean_interval(used))
     row["num_pairs"] = len(used)
     row["wins"] = int((sign * used > 0).sum())
     row["num_excluded"] = int(paired.sum()) - len(used)
@@ -549,8 +553,8 @@ def _bank_row(key: tuple, group: pd.DataFrame) -> dict:
     row["num_train_positives"] = float(group["num_train_positives"].mean())
     scored = group[np.isfinite(group["average_precision"])]
     row["prevalence"] = float((scored["num_test_positives"] / scored["num_test"]).mean())
-    row |= _with_bounds("average_precision", score)
-    row |= _with_bounds("difference", mean_interval(difference))
+    row |= with_bounds("average_precision", score)
+    row |= with_bounds("difference", mean_interval(difference))
     row["num_pairs"] = len(difference)
     row["wins"] = int((difference > 0).sum())
     return row
@@ -561,7 +565,7 @@ def _bank_summary_row(key: tuple, group: pd.DataFrame) -> dict:
     score = group["average_precision"]
     per_seed = score.where(np.isfinite(score)).groupby(group["setting"]).mean()
     difference = _compared(group)
-    row = dict(zip(SETTING_KEYS, key, strict=True)) | _with_bounds("average_precision", mean_interval(per_seed))
+    row = dict(zip(SETTING_KEYS, key, strict=True)) | with_bounds("average_precision", mean_interval(per_seed))
     row["num_banks"] = len(group)
     row["num_defined"] = int(np.isfinite(score).sum())
     row["num_compared"] = len(difference)
