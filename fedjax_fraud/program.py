@@ -101,8 +101,8 @@ class History(NamedTuple):
       delta_norm_mean, delta_norm_max: norm of w_k - w_t over the cohort that counted; NaN if none did.
       drift: mean over that cohort of the norm of (w_k - w_t) minus its mean: how much the clients disagree.
       seconds: simulated time of the round; NaN without a clock.
-      state_error: how far the algorithm's ``invariant`` is from holding, relative to the largest client state; NaN if
-        it has none.
+      state_error: how far the algorithm's ``invariant`` is from holding, relative to the largest client state.
+      state_size: the norm of that client state; both NaN if the algorithm has no invariant.
       dissimilarity, inexactness_mean, inexactness_max: see ``diagnostics``; NaN unless asked for.
       extra: what ``Program.score_fn`` returned; ``()`` without one.
     """
@@ -123,6 +123,7 @@ class History(NamedTuple):
     drift: Array
     seconds: Array
     state_error: Array
+    state_size: Array
     dissimilarity: Array
     inexactness_mean: Array
     inexactness_max: Array

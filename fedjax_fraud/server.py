@@ -26,6 +26,7 @@ class Outcome(NamedTuple):
     delta_norm_max: Array
     drift: Array
     state_error: Array
+    state_size: Array
 
 
 def finish_setting(
@@ -67,7 +68,7 @@ def finish_setting(
         aggregate.total(screened.silent, axis),
         ~anybody,
         *client_drift(state.server.params, local.params, counts, axis),
-        state_error(algorithm, server, clients, count > 0, axis),
+        *state_error(algorithm, server, clients, count > 0, axis),
     )
     return FedState(server, clients), outcome
 
@@ -156,11 +157,16 @@ def client_drift(params, local_params, counts: Bool[Array, " clients"], axis: st
     return mean_or_nan(norms(delta)), largest, mean_or_nan(norms(deviation))
 
 
-def state_error(algorithm: FedAlgorithm, server, clients, has_rows: Bool[Array, " clients"], axis: str | None) -> Array:
-    """How far the algorithm's invariant is from holding, relative to the largest client state; NaN if it has none."""
+def state_error(
+    algorithm: FedAlgorithm, server, clients, has_rows: Bool[Array, " clients"], axis: str | None
+) -> tuple[Array, Array]:
+    """How far the algorithm's invariant is from holding, relative to the largest client state, and the norm of that.
+
+    Both NaN if the algorithm has none.
+    """
     if algorithm.invariant is None:
-        return jnp.asarray(jnp.nan)
+        return jnp.asarray(jnp.nan), jnp.asarray(jnp.nan)
     client_mean = aggregate.weighted_mean(clients, jnp.ones(has_rows.shape), has_rows, axis)
     largest = aggregate.largest(jnp.where(has_rows, aggregate.norms(clients), 0.0), axis)
     difference = optax.tree.norm(algorithm.invariant(server, client_mean))
-    return difference / jnp.maximum(largest, jnp.finfo(jnp.float32).tiny)
+    return difference / jnp.maximum(largest, jnp.finfo(jnp.float32).tiny), largest

@@ -193,3 +193,8 @@ def test_a_state_that_broke_its_invariant_ends_the_sweep_by_name():
     with pytest.raises(RuntimeError, match=r"scaffold at alpha 0\.5, seed 4 broke its invariant by 0\.1"):
         check_states(federations, broken)
     check_states(federations, broken._replace(log_loss=np.array([[1, 1], [1, 1], [1, 9.0]])))
+    huge_before = np.array([[1, 1], [1, 1], [1, 1e-3]]) * [1, 1e6]  # controls of 1e6 leave 0.06 behind in float32
+    later = made._replace(state_error=np.array([[0, 0], [0, 1e-7], [0, 0.06]]), state_size=huge_before)
+    check_states(federations, later)
+    with pytest.raises(RuntimeError, match="seed 3 broke"):
+        check_states(federations, later._replace(state_error=np.array([[0, 0], [0, 0], [0.06, 0]])))
