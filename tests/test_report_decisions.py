@@ -53,7 +53,7 @@ def decided(amounts=True, **changes) -> store.StoredResult:
     )
     manifest = result.manifest | {"decisions": record}
     table = fake_decisions(result, changes.get("num_clients", 3), amounts)
-    return store.StoredResult(result.rounds, result.banks, result.partitions, manifest, table)
+    return store.StoredResult(result.rounds, result.banks, result.partitions, manifest, decisions=table)
 
 
 @pytest.fixture(scope="module")

@@ -189,3 +189,24 @@ def test_altair_is_imported_by_its_users_only():
 def test_charts_without_their_own_legend_name_what_they_show(result):
     made = charts.charts(charts.view_of(case_of(result)))
     assert {name for name, chart in made.items() if not chart.legend} == {"partitions", "differences"}
+
+
+def test_the_scripts_are_kept_for_the_next_page_unless_they_were_changed(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDJAX_FRAUD_CACHE", str(tmp_path))
+    made = []
+    monkeypatch.setattr(page.vl_convert, "javascript_bundle", lambda **_: made.append(1) or "let a; // </script>")
+    wanted = "let a; // <\\/script>"
+
+    def bundle():
+        page.vega_bundle.cache_clear()
+        return page.vega_bundle()
+
+    try:
+        assert bundle() == bundle() == wanted and len(made) == 1
+        (kept,) = tmp_path.iterdir()
+        kept.write_text(kept.read_text().replace("let a", "let b"))
+        assert bundle() == wanted and len(made) == 2
+        monkeypatch.setenv("FEDJAX_FRAUD_CACHE", "off")
+        assert bundle() == wanted and len(made) == 3
+    finally:
+        page.vega_bundle.cache_clear()

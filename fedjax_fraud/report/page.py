@@ -5,6 +5,7 @@ file. A content security policy names the only scripts that may run, by their di
 """
 
 import base64
+import contextlib
 import functools
 import hashlib
 import json
@@ -18,6 +19,9 @@ import jinja2
 import pandas as pd
 import vl_convert
 from markupsafe import Markup
+
+from fedjax_fraud.cache import cache_folder
+from fedjax_fraud.files import write_bytes_atomically
 
 from . import charts, facts, prose, specs, wording
 from .dossier import Case, all_scores, asked, glance
@@ -96,9 +100,35 @@ def page(case: Case, sections: Mapping[str, str]) -> str:
 
 @functools.cache
 def vega_bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed of the version that Altair writes specifications for, as one script."""
+    """Vega, Vega-Lite and Vega-Embed of the version that Altair writes specifications for, as one script.
+
+    Putting it together takes seconds, so it is kept in the cache folder, behind its digest.
+    """
     version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
-    return vl_convert.javascript_bundle(vl_version=version).replace("</script", "<\\/script")
+    folder = cache_folder()
+    path = None if folder is None else folder / f"vega-lite-{version}-{vl_convert.__version__}.js"
+    kept = _kept_script(path)
+    if kept is not None:
+        return kept
+    script = vl_convert.javascript_bundle(vl_version=version).replace("</script", "<\\/script")
+    if path is not None:
+        with contextlib.suppress(OSError):  # A read-only home: put it together each time.
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_bytes_atomically(path, f"{_sha256(script)}\n{script}".encode())
+    return script
+
+
+def _kept_script(path: pathlib.Path | None) -> str | None:
+    """The script of a cache file; None if there is none, or it is damaged."""
+    try:
+        digest, _, script = path.read_text(encoding="utf-8").partition("\n") if path else ("", "", "")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return script if script and digest == _sha256(script) else None
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 # ---- parts of the page ------------------------------------------------------------------------------------------
