@@ -238,13 +238,14 @@ def commands(code):
                 yield from commands(token[token.index("fedjax-fraud ") :])
 
 
+NAMES = [command.__name__.rpartition(".")[2] for command in cli.COMMANDS]
 COMMANDS = [
     (page_name(page), arguments)
     for page in PAGES
     for language, code in BLOCK.findall(page.read_text())
     if language == "bash"
     for arguments in commands(code)
-    if arguments[0] in ("sweep", "partition", "generate", "report")
+    if arguments and arguments[0] in NAMES
 ]
 
 

@@ -29,7 +29,7 @@ Build = Callable[[Mapping[str, Any]], FedAlgorithm]
 
 
 def check_algorithm(build: Build, **hyper: float) -> None:
-    """Runs every check of ``CHECKS``; takes 10 to 30 seconds, most of it compiling.
+    """Runs every check of ``CHECKS``; takes about ten seconds, most of them to compile.
 
     Args:
       build: hyperparameters -> ``FedAlgorithm``; called with traced numbers. It must be the same function each time.
