@@ -214,11 +214,21 @@ def write_tables(folder):
     frame[:5].assign(kind="telex").to_csv(folder / "new.csv", index=False)
 
 
+def write_results(folder):
+    """A folder of results, for a page that loads one."""
+    train, test = ff.data.split(ff.data.paysim_like(500, seed=0, fraud_rate=0.1))
+    model = ff.models.logistic_regression(train.features.shape[1])
+    small = dict(algorithms=("fedavg",), alphas=(1.0,), seeds=1, num_rounds=1, baselines=False, model=model)
+    ff.report.write(ff.sweep(train, test, **small), folder / "results")
+
+
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=page_name)
 def test_the_python_of_a_page_runs(page, quick_compiling, small_sizes, tmp_path, monkeypatch):
     write_tables(tmp_path)
+    if page.name == "runs.md":
+        write_results(tmp_path)
     monkeypatch.chdir(tmp_path)
-    names = {"__name__": "__main__"}
+    names = {"__name__": "__main__", "ff": ff}
     for language, code in BLOCK.findall(page.read_text()):
         if language == "python":
             exec(compile(code, page_name(page), "exec"), names)
