@@ -290,6 +290,10 @@ def average_precision_score(y_true: Values, y_score: Values) -> Float[Array, ""]
 
     Reference: scikit-learn's `average_precision_score`. Differs in: without any fraud the score is undefined, so NaN
     and not 0.0.
+
+    Example: the frauds come first and third, with precisions 1 and 2/3.
+      >>> round(float(average_precision_score([1, 0, 1, 0], [0.9, 0.8, 0.7, 0.1])), 4)
+      0.8333
     """
     positive, scores = as_labels(y_true), as_scores(y_score)
     check_lengths(y_true=positive, y_score=scores)
@@ -306,6 +310,10 @@ def roc_auc_score(y_true: Values, y_score: Values) -> Float[Array, ""]:
     Returns: scalar in [0, 1]; NaN if there is only one class, or if a traced score is NaN.
 
     Raises: ValueError if the lengths differ or are 0, or if concrete labels are not 0 and 1 or scores are NaN.
+
+    Example: three of the four pairs of a fraud and a genuine row are in order.
+      >>> float(roc_auc_score([1, 0, 1, 0], [0.9, 0.8, 0.7, 0.1]))
+      0.75
     """
     positive, scores = as_labels(y_true), as_scores(y_score)
     check_lengths(y_true=positive, y_score=scores)
@@ -337,6 +345,10 @@ def log_loss(y_true: Values, logits: Values) -> Float[Array, ""]:
     Raises: ValueError if the lengths differ or are 0, or if concrete labels are not 0 and 1 or logits are NaN.
 
     Reference: scikit-learn's `log_loss` on the probabilities. Differs in: takes logits.
+
+    Example: log odds of 0 say one half for both, which costs ln 2.
+      >>> round(float(log_loss([1, 0], [0.0, 0.0])), 4)
+      0.6931
     """
     positive, logits = as_labels(y_true), as_floats("logits", logits)
     check_lengths(y_true=positive, logits=logits)
@@ -354,6 +366,10 @@ def brier_score_loss(y_true: Values, y_prob: Values) -> Float[Array, ""]:
 
     Raises: ValueError if the lengths differ or are 0, or if concrete labels are not 0 and 1 or probabilities are
       NaN or outside [0, 1].
+
+    Example:
+      >>> float(brier_score_loss([1, 0], [0.5, 0.5]))
+      0.25
     """
     positive, y_prob = as_labels(y_true), as_probabilities(y_prob)
     check_lengths(y_true=positive, y_prob=y_prob)
@@ -407,6 +423,10 @@ def precision_at_budget(y_true: Values, y_score: Values, *, budget: ArrayLike) -
 
     Raises: ValueError if the lengths differ or are 0, if concrete labels are not 0 and 1 or scores are NaN, or if the
       budget is out of range.
+
+    Example: two alerts of four rows, one of them a fraud.
+      >>> float(precision_at_budget([1, 0, 1, 0], [0.9, 0.8, 0.7, 0.1], budget=0.5))
+      0.5
     """
     caught, num_alerts, _ = _flagged_frauds(y_true, y_score, budget)
     return caught / num_alerts
@@ -425,6 +445,10 @@ def recall_at_budget(y_true: Values, y_score: Values, *, budget: ArrayLike) -> F
     Returns: scalar in [0, 1]; NaN if there is no fraud, or if a traced score is NaN.
 
     Raises: as `precision_at_budget`.
+
+    Example: two alerts catch one of the two frauds.
+      >>> float(recall_at_budget([1, 0, 1, 0], [0.9, 0.8, 0.7, 0.1], budget=0.5))
+      0.5
     """
     caught, _, num_positives = _flagged_frauds(y_true, y_score, budget)
     return caught / num_positives.astype(caught.dtype)
@@ -444,6 +468,10 @@ def value_recall_at_budget(y_true: Values, y_score: Values, amount: Values, *, b
     Returns: scalar in [0, 1]; NaN if no money was defrauded, or if a traced score or amount is NaN.
 
     Raises: as `precision_at_budget`, and if a concrete amount is negative or not finite.
+
+    Example: the fraud that is caught is the large one.
+      >>> float(value_recall_at_budget([1, 0, 1, 0], [0.9, 0.8, 0.7, 0.1], [300, 10, 100, 10], budget=0.5))
+      0.75
     """
     positive, scores, amount = as_labels(y_true), as_scores(y_score), as_amounts("amount", amount)
     check_lengths(y_true=positive, y_score=scores, amount=amount)

@@ -32,6 +32,12 @@ def from_flax(module: nn.Module, num_features: int, description: str | None = No
       description: one line for the record; default the module's class name.
 
     Raises: ValueError if ``num_features`` is below 1.
+
+    Example:
+      >>> import flax.linen as nn
+      >>> model = from_flax(nn.Dense(1), num_features=3)
+      >>> model.apply(model.init(jax.random.key(0)), jnp.ones((5, 3))).shape
+      (5,)
     """
     _check_width(num_features)
 
@@ -49,6 +55,11 @@ def logistic_regression(num_features: int) -> Model:
     """One linear layer that starts at zero, so that a run does not depend on a random start.
 
     Raises: ValueError if ``num_features`` is below 1.
+
+    Example:
+      >>> model = logistic_regression(3)
+      >>> model.apply(model.init(jax.random.key(0)), jnp.ones((2, 3))).tolist()
+      [0.0, 0.0]
     """
     _check_width(num_features)
 
@@ -65,6 +76,13 @@ def mlp(num_features: int, hidden: tuple[int, ...] = (64, 32)) -> Model:
     The last layer starts with LeCun's variance, 1 / width, as there is no ReLU behind it; biases start at zero.
 
     Raises: ValueError if a width is below 1.
+
+    Example:
+      >>> model = mlp(3, hidden=(8,))
+      >>> model.description
+      'multi-layer perceptron 3-8-1, ReLU'
+      >>> model.apply(model.init(jax.random.key(0)), jnp.ones((2, 3))).shape
+      (2,)
     """
     _check_width(num_features)
     if any(width < 1 for width in hidden):
@@ -104,6 +122,12 @@ def as_vector(model: Model) -> tuple[Model, Callable]:
     programs have half as many kernels to compile.
 
     Returns: a ``Model`` whose params are ``[parameters]``, and ``unravel``: ``[parameters] -> params``.
+
+    Example:
+      >>> model, unravel = as_vector(logistic_regression(3))
+      >>> vector = model.init(jax.random.key(0))
+      >>> vector.shape, sorted(unravel(vector))
+      ((4,), ['bias', 'kernel'])
     """
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     _, unravel = ravel_pytree(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))

@@ -165,6 +165,11 @@ def dirichlet_proportions(num_classes: int, num_clients: int, alpha, seed) -> Fl
     Returns: ``[classes, clients]``, each row >= 0 with sum 1. Exact zeros are legal.
 
     Raises: ValueError on an argument out of range.
+
+    Example:
+      >>> shares = dirichlet_proportions(2, num_clients=3, alpha=0.5, seed=0)
+      >>> shares.shape, shares.sum(axis=1).round(6).tolist()
+      ((2, 3), [1.0, 1.0])
     """
     alpha = _check_alpha(alpha)
     num_clients = _check_integer("num_clients", num_clients, 1)
@@ -196,6 +201,11 @@ def dirichlet_labels(labels: Values, num_clients, alpha, seed, *, min_positives=
 
     Raises: ValueError on an argument out of range, labels other than 0 and 1, no rows, or fewer frauds than
       ``num_clients * min_positives``.
+
+    Example: every row has one owner, and every bank at least one of the four frauds.
+      >>> banks = dirichlet_labels([1, 1, 1, 1] + [0] * 16, num_clients=3, alpha=0.1, seed=0, min_positives=1)
+      >>> int(banks.count.sum()), sorted(banks.order.tolist()) == list(range(20))
+      (20, True)
     """
     labels = _check_labels(labels)
     num_clients = _check_sizes(len(labels), num_clients)
@@ -233,6 +243,11 @@ def dirichlet_feature(
     Returns: a partition of all rows; empty clients are legal.
 
     Raises: ValueError on an argument out of range, a missing value, a category that the reference lacks, or no rows.
+
+    Example: rows of one kind are dealt together; a test table with the same kinds is dealt in the same proportions.
+      >>> banks = dirichlet_feature(["web"] * 6 + ["shop"] * 6, num_clients=2, alpha=0.1, seed=0)
+      >>> int(banks.count.sum())
+      12
     """
     codes = feature_bins(values, num_bins, reference, edges=edges)
     num_clients = _check_sizes(len(codes), num_clients)
@@ -252,6 +267,10 @@ def dirichlet_quantity(num_examples, num_clients, alpha, seed) -> Partition:
     Returns: a partition of all rows; empty clients are legal.
 
     Raises: ValueError on an argument out of range.
+
+    Example:
+      >>> int(dirichlet_quantity(100, num_clients=4, alpha=0.3, seed=0).count.sum())
+      100
     """
     num_examples = _check_integer("num_examples", num_examples, 1)
     num_clients = _check_sizes(num_examples, num_clients)
@@ -272,6 +291,10 @@ def iid(num_examples, num_clients, seed) -> Partition:
     Returns: a partition of all rows.
 
     Raises: ValueError on an argument out of range.
+
+    Example:
+      >>> iid(10, num_clients=3, seed=0).count
+      array([4, 3, 3], dtype=int32)
     """
     num_examples = _check_integer("num_examples", num_examples, 1)
     num_clients = _check_sizes(num_examples, num_clients)
@@ -290,6 +313,11 @@ def natural(silo: Values, names: Values | None = None) -> Partition:
     Returns: a partition of all rows; a name without rows is an empty client.
 
     Raises: ValueError on a missing value, a silo that is not in ``names``, a repeated name, or no rows.
+
+    Example: bank A owns rows 1 and 3.
+      >>> banks = natural(["B", "A", "B", "A"])
+      >>> banks.order, banks.count
+      (array([1, 3, 0, 2], dtype=int32), array([2, 2], dtype=int32))
     """
     silo = _as_column("silo", silo)
     names = _categories("silo", silo) if names is None else _as_column("names", names)
@@ -556,6 +584,10 @@ def feature_bins(
     Returns: ``[samples]`` int32, the bin of each row, from 0.
 
     Raises: ValueError on a missing value, a category that ``reference`` lacks, edges for text, or no rows.
+
+    Example: categories in sorted order; numbers cut at the median.
+      >>> feature_bins(["web", "atm", "web"]).tolist(), feature_bins([0.1, 9.0, 0.2, 8.0], num_bins=2).tolist()
+      ([1, 0, 1], [0, 1, 1, 1])
     """
     num_bins = _check_integer("num_bins", num_bins, 1)
     values = _as_column("values", values)
@@ -574,7 +606,12 @@ def feature_bins(
 
 
 def client_of(partition: Partition) -> Int[np.ndarray, " samples"]:
-    """The owner of each row: ``[samples]`` int32."""
+    """The owner of each row: ``[samples]`` int32.
+
+    Example:
+      >>> client_of(natural(["B", "A", "B", "A"]))
+      array([1, 0, 1, 0], dtype=int32)
+    """
     owner = np.empty(len(partition.order), np.int32)
     owner[partition.order] = np.repeat(np.arange(len(partition.count), dtype=np.int32), partition.count)
     return owner
@@ -598,6 +635,13 @@ def summary(partition: Partition, labels: Values, kinds: Values | None = None) -
     are NaN for a client without rows, ``kind_j`` for one without frauds, ``share_of_positives`` if there is no fraud.
 
     Raises: ValueError if the labels are not 0 and 1, or not one per row of the partition, or the kinds are not.
+
+    Example:
+      >>> table = summary(natural(["A", "A", "B", "B"]), [1, 0, 0, 0])
+      >>> table[["client", "num_examples", "num_positives", "prevalence"]]
+         client  num_examples  num_positives  prevalence
+      0       0             2              1         0.5
+      1       1             2              0         0.0
     """
     labels = _check_labels(labels)
     if len(labels) != len(partition.order):

@@ -197,6 +197,15 @@ def simulate(
     takes; ``test`` then needs labels 0 and 1, so leave it out and pass a ``score_fn``.
 
     Raises: ValueError for an argument out of range, a table with bad values, or a partition of another table.
+
+    Example: SCAFFOLD on three banks, two rounds.
+      >>> from fedjax_fraud import algorithms, data, models, partition
+      >>> train, test = data.split(data.paysim_like(500, seed=0, fraud_rate=0.1))
+      >>> banks = partition.dirichlet_labels(train.labels, num_clients=3, alpha=0.5, seed=0)
+      >>> model = models.logistic_regression(train.features.shape[1])
+      >>> state, history = simulate(algorithms.scaffold(0.1), model, train, banks, test=test, num_rounds=2)
+      >>> history.average_precision.shape, state.clients.control["kernel"].shape
+      ((2,), (3, 12, 1))
     """
     for name, value in (("num_rounds", num_rounds), ("num_epochs", num_epochs), ("batch_size", batch_size)):
         check_count(name, value)

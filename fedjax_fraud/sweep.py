@@ -161,6 +161,15 @@ def sweep(
     Returns: a ``SweepResult``, or with ``dry_run`` a ``plan.Plan``.
 
     Raises: ValueError for any argument out of range, before any work.
+
+    Example: two seeds of two alphas, FedAvg against FedProx.
+      >>> from fedjax_fraud import data, models
+      >>> train, test = data.split(data.paysim_like(500, seed=0, fraud_rate=0.1))
+      >>> model = models.logistic_regression(train.features.shape[1])
+      >>> small = dict(alphas=(0.1, 1.0), seeds=2, num_rounds=2, baselines=False, model=model)
+      >>> result = sweep(train, test, algorithms=("fedavg", "fedprox"), **small)
+      >>> len(result.rounds)  # 2 algorithms x 2 alphas x 2 seeds x 2 rounds
+      16
     """
     began = time.perf_counter()
     progress = progress or (lambda what, done, total: None)

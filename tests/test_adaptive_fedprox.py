@@ -10,7 +10,8 @@ import pytest
 from fedjax_fraud import algorithms
 from fedjax_fraud.algorithms import ALGORITHMS
 from fedjax_fraud.algorithms.adaptive_fedprox import ServerState, next_strength
-from tests.test_reference import AVERAGING, QUAD, UNEQUAL, federations, models_of, program, run_engine, run_quadratics
+from fedjax_fraud.testing.federations import UNEQUAL, federations, program, run_engine
+from tests.test_reference import AVERAGING, QUAD, models_of, run_quadratics
 
 ADAPTIVE = ALGORITHMS["fedprox_adaptive"].build
 

@@ -13,18 +13,9 @@ import pytest
 from fedjax_fraud import conditions
 from fedjax_fraud.algorithms import ALGORITHMS
 from fedjax_fraud.conditions import FAULTS, IDEAL, POLICIES, Clock, Conditions, as_arrays, select
+from fedjax_fraud.testing.federations import federations, of_setting, one_round, program, run_engine
 from tests.reference import Method
-from tests.test_reference import (
-    QUICK,
-    assert_equals_reference,
-    engine_batches,
-    federations,
-    jit_select,
-    of_setting,
-    one_round,
-    program,
-    run_engine,
-)
+from tests.test_reference import QUICK, assert_equals_reference, engine_batches, jit_select
 
 COUNTS = np.array([40, 3, 120, 17, 0, 64])
 ROWS = COUNTS > 0

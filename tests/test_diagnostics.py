@@ -5,17 +5,9 @@ import numpy as np
 import pytest
 
 from fedjax_fraud.algorithms import ALGORITHMS
+from fedjax_fraud.testing.federations import COUNTS, LOGISTIC, UNEQUAL, federations, of_setting, program, run_engine
 from tests import reference
-from tests.test_reference import (
-    COUNTS,
-    LOGISTIC,
-    UNEQUAL,
-    federations,
-    of_setting,
-    program,
-    run_engine,
-    to_list,
-)
+from tests.test_reference import to_list
 
 NUM_ROUNDS = 2
 

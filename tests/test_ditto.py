@@ -11,25 +11,20 @@ import pytest
 
 from fedjax_fraud import algorithms, local
 from fedjax_fraud.algorithms import ALGORITHMS
-from tests.test_reference import (
-    AVERAGING,
+from fedjax_fraud.testing.federations import (
     COUNTS,
     LOGISTIC,
     NUM_CLIENTS,
     NUM_SETTINGS,
-    QUAD,
-    QUICK,
     UNEQUAL,
-    Quadratic,
     federations,
     logistic_params,
     of_setting,
-    plain_fedavg,
     program,
     run_engine,
-    run_quadratics,
     table,
 )
+from tests.test_reference import AVERAGING, QUAD, QUICK, Quadratic, plain_fedavg, run_quadratics
 
 DITTO = ALGORITHMS["ditto"].build
 

@@ -5,17 +5,8 @@ import numpy as np
 import pytest
 
 from fedjax_fraud.algorithms import ALGORITHMS
-from tests.test_reference import (
-    QUAD,
-    UNEQUAL,
-    Quadratic,
-    federations,
-    models_of,
-    program,
-    run_engine,
-    run_quadratics,
-    uniform_fedavg,
-)
+from fedjax_fraud.testing.federations import UNEQUAL, federations, program, run_engine
+from tests.test_reference import QUAD, Quadratic, models_of, run_quadratics, uniform_fedavg
 
 FEDDYN = ALGORITHMS["feddyn"].build
 

@@ -9,17 +9,9 @@ import pytest
 from fedjax_fraud import algorithms
 from fedjax_fraud.algorithms import ALGORITHMS
 from fedjax_fraud.algorithms.fednova import effective_steps
+from fedjax_fraud.testing.federations import federations, program, run_engine
 from fedjax_fraud.types import LocalWork
-from tests.test_reference import (
-    AVERAGING,
-    QUAD,
-    Quadratic,
-    federations,
-    models_of,
-    program,
-    run_engine,
-    run_quadratics,
-)
+from tests.test_reference import AVERAGING, QUAD, Quadratic, models_of, run_quadratics
 
 FEDNOVA = ALGORITHMS["fednova"].build
 

@@ -13,8 +13,8 @@ import pytest
 from fedjax_fraud import algorithms
 from fedjax_fraud.algorithms import ALGORITHMS, fedopt
 from fedjax_fraud.algorithms.fedopt import ADAGRAD, ADAM, AVGM, YOGI, server_optimizer
+from fedjax_fraud.testing.federations import federations, of_setting, program, run_engine
 from tests.test_contract import hyper
-from tests.test_reference import federations, of_setting, program, run_engine
 
 SGD = optax.sgd(0.1)
 

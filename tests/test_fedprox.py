@@ -7,18 +7,9 @@ import pytest
 
 from fedjax_fraud import algorithms, models
 from fedjax_fraud.simulate import simulate
+from fedjax_fraud.testing.federations import program, run_engine, table
 from fedjax_fraud.types import Partition, Transactions
-from tests.test_reference import (
-    AVERAGING,
-    Quadratic,
-    ident,
-    ident_rounds,
-    program,
-    rolling_batches,
-    run_engine,
-    run_quadratics,
-    table,
-)
+from tests.test_reference import AVERAGING, Quadratic, ident, ident_rounds, rolling_batches, run_quadratics
 
 IDENT_RIGHT = [(-0.18644088, -0.11911085), (-0.34358784, -0.21578098)]
 IDENT_TWICE = [(-0.07708775, -0.05665457), (-0.14688878, -0.10543940)]

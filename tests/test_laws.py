@@ -11,24 +11,26 @@ import pytest
 
 from fedjax_fraud import algorithms
 from fedjax_fraud.algorithms.scaffold import Message, ServerState
-from tests import reference
-from tests.test_reference import (
-    AVERAGING,
+from fedjax_fraud.testing.federations import (
     COUNTS,
     NUM_CLIENTS,
     NUM_SETTINGS,
+    UNEQUAL,
+    federations,
+    of_setting,
+    program,
+    run_engine,
+    table,
+)
+from tests import reference
+from tests.test_reference import (
+    AVERAGING,
     SCAFFOLD,
     SCAFFOLD_OPTION1,
     SCAFFOLD_WEIGHTED,
     TOLERANCE,
-    UNEQUAL,
     close,
-    federations,
-    of_setting,
     plain_fedavg,
-    program,
-    run_engine,
-    table,
     to_list,
     uniform_fedavg,
 )

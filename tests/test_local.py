@@ -11,8 +11,9 @@ import pytest
 
 from fedjax_fraud import algorithms, local
 from fedjax_fraud.simulate import count_rows
+from fedjax_fraud.testing.federations import LOGISTIC, federations, logistic_params, table
 from tests import reference
-from tests.test_reference import LOGISTIC, QUICK, federations, logistic_params, table, to_list
+from tests.test_reference import QUICK, to_list
 
 BATCH = 4
 

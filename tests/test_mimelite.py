@@ -6,18 +6,9 @@ import numpy as np
 
 from fedjax_fraud import algorithms
 from fedjax_fraud.algorithms import ALGORITHMS
+from fedjax_fraud.testing.federations import UNEQUAL, federations, program, run_engine
 from fedjax_fraud.types import LocalWork
-from tests.test_reference import (
-    QUAD,
-    UNEQUAL,
-    Quadratic,
-    federations,
-    models_of,
-    program,
-    run_engine,
-    run_quadratics,
-    uniform_fedavg,
-)
+from tests.test_reference import QUAD, Quadratic, models_of, run_quadratics, uniform_fedavg
 
 MIMELITE = ALGORITHMS["mimelite"].build
 

@@ -19,197 +19,35 @@ import pytest
 
 from fedjax_fraud import algorithms, local, models
 from fedjax_fraud.algorithms import ALGORITHMS
-from fedjax_fraud.conditions import Clock, ConditionArrays, select
-from fedjax_fraud.program import Program, RoundPlan, Settings
-from fedjax_fraud.simulate import init_settings, run_rounds
+from fedjax_fraud.simulate import init_settings
+from fedjax_fraud.testing.federations import (
+    NUM_CLIENTS,
+    NUM_FEATURES,
+    NUM_SAMPLES,
+    NUM_SETTINGS,
+    UNEQUAL,
+    Federations,
+    federations,
+    init_state,
+    of_setting,
+    one_round,
+    program,
+    quick_options,
+    quick_select,
+    run_engine,
+    table,
+)
 from fedjax_fraud.train import train_pool
 from tests import reference
 
-NUM_SAMPLES, NUM_FEATURES, NUM_CLIENTS, NUM_SETTINGS = 24, 3, 5, 4
-COUNTS = (11, 1, 5, 7, 0)
 TOLERANCE, CONTROL_TOLERANCE = 2e-5, 1e-4
 
 
-# ---- driving the engine -----------------------------------------------------------------------------------------
-
-
-class Federations(NamedTuple):
-    """``NUM_SETTINGS`` federations on one table, unless the counts say otherwise.
-
-    Attributes:
-      x, y, orders: the table and its partitions, ``[samples, features]``, ``[samples]``, ``[partitions, samples]``.
-      counts: ``[settings, clients]``; client k's rows follow those of client k - 1.
-      params: the first global models, leaves ``[settings, ...]``.
-      hyper: name -> ``[settings]``.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    orders: np.ndarray
-    counts: np.ndarray
-    params: dict
-    hyper: dict
-    seed: np.ndarray
-    num_epochs: np.ndarray
-    participation: np.ndarray
-    partition_id: np.ndarray
-    start: np.ndarray
-    client_id: np.ndarray
-    clock: Clock | None = None
-    conditions: ConditionArrays | None = None
-
-    def settings(self) -> Settings:
-        return jax.tree.map(
-            jnp.asarray,
-            Settings(
-                self.hyper,
-                self.seed,
-                self.num_epochs,
-                self.participation,
-                self.partition_id,
-                self.start,
-                self.counts,
-                self.client_id,
-                self.clock,
-                self.conditions,
-            ),
-        )
-
-    def data(self) -> local.TrainingData:
-        return jax.tree.map(jnp.asarray, local.make_training_data(self.x, self.y, self.orders))
-
-
-def table(num_features=NUM_FEATURES, num_samples=NUM_SAMPLES):
-    """Seeded rows and labels of about the size that standardised features have."""
-    rng = np.random.default_rng(7)
-    x = rng.normal(size=(num_samples, num_features)).astype(np.float32)
-    return x, (x.sum(axis=1) + rng.normal(size=num_samples) > 0).astype(np.float32)
-
-
-def federations(
-    *,
-    x=None,
-    y=None,
-    counts=COUNTS,
-    orders=None,
-    params=None,
-    client_lr=0.5,
-    mu=0.0,
-    server_lr=0.1,
-    server_rule=0.0,
-    beta1=0.9,
-    seed=0,
-    num_epochs=1,
-    participation=1.0,
-    partition_id=0,
-    start=None,
-    client_id=None,
-    num_settings=NUM_SETTINGS,
-) -> Federations:
-    """Federations in which every argument is one value for all settings or a list with one for each."""
-    if x is None:
-        x, y = table()
-    counts = np.broadcast_to(np.asarray(counts, np.int32), (num_settings, np.shape(counts)[-1]))
-    each = functools.partial(np.broadcast_to, shape=(num_settings,))
-    hyper = dict(client_lr=client_lr, mu=mu, server_lr=server_lr, server_rule=server_rule, beta1=beta1)
-    if params is None:
-        params = logistic_params()
-    if client_id is None:
-        client_id = np.arange(counts.shape[1], dtype=np.int32)
-    if start is None:
-        start = np.cumsum(counts, axis=1) - counts
-    orders = np.arange(len(x), dtype=np.int32)[None] if orders is None else orders
-    return Federations(
-        np.asarray(x, np.float32),
-        np.asarray(y, np.float32),
-        np.asarray(orders, np.int32),
-        counts,
-        jax.tree.map(lambda leaf: np.broadcast_to(leaf, (num_settings, *np.shape(leaf))), params),
-        {name: each(np.float32(value)) for name, value in hyper.items()},
-        each(np.uint32(seed)),
-        each(np.int32(num_epochs)),
-        each(np.float32(participation)),
-        each(np.int32(partition_id)),
-        np.asarray(start, np.int32),
-        np.broadcast_to(np.asarray(client_id, np.int32), counts.shape),
-    )
-
-
-LOGISTIC = models.logistic_regression(NUM_FEATURES)
 MLP = models.mlp(NUM_FEATURES, hidden=(4,))
+QUICK = quick_options()
+jit_select = quick_select()
 
-
-def logistic_params(num_features=NUM_FEATURES):
-    """A logistic model's parameters at zero, in Flax's layout."""
-    return {"kernel": np.zeros((num_features, 1), np.float32), "bias": np.zeros(1, np.float32)}
-
-
-def program(build, *, apply=LOGISTIC.apply, batch_size=2, num_lanes=3, chunk_length=2, **objective):
-    """A program of the engine; equal arguments share one compiled function in the whole test session."""
-    return Program(build, local.Objective(apply, batch_size=batch_size, **objective), num_lanes, chunk_length)
-
-
-def accepted(options):
-    """Those compiler options that this version of XLA knows."""
-    known = {}
-    for name, value in options.items():
-        try:
-            jax.jit(lambda x: x + 1).lower(1.0).compile(compiler_options={name: value})
-        except jax.errors.JaxRuntimeError:
-            continue
-        known[name] = value
-    return known
-
-
-# Compiling is what these tests cost. Without these optimisers it takes a quarter of the time, and what they would save
-# here is microseconds. Tests that go through ``simulate.simulate`` run the optimised program.
-QUICK = accepted(
-    {
-        "xla_backend_optimization_level": 0,
-        "xla_cpu_use_fusion_emitters": False,
-        "xla_cpu_parallel_codegen_split_count": 1,
-    }
-)
-
-jit_rounds = jax.jit(run_rounds, static_argnums=0, compiler_options=QUICK)
-
-
-def one_round(round_index, work=None, num_settings=NUM_SETTINGS):
-    """The plan of a single round; ``work`` is ``[settings, clients]``. No leading axis yet."""
-    work = None if work is None else np.asarray(work, np.float32)
-    return RoundPlan(np.int32(round_index), np.bool_(True), np.ones(num_settings, bool), work)
-
-
-def run_engine(prog, feds: Federations, num_rounds, *, work=None, state=None, run=jit_rounds):
-    """Round after round through one compiled function.
-
-    Args:
-      work: ``[rounds, settings, clients]`` or None.
-
-    Returns: the ``FedState`` and the ``History`` (fields ``[settings]``) after each round, as NumPy arrays.
-    """
-    settings, data = feds.settings(), feds.data()
-    state = init_state(prog.build, settings, feds.params) if state is None else state
-    states, histories = [], []
-    for r in range(num_rounds):
-        plan = one_round(r + 1, None if work is None else work[r], len(feds.seed))
-        plan = jax.tree.map(lambda leaf: np.asarray(leaf)[None], plan)
-        state, history = run(prog, settings, data, None, state, plan)
-        # On the host from here: each index of a device array would be one more small program to compile.
-        states.append(jax.device_get(state))
-        histories.append(jax.tree.map(lambda leaf: np.asarray(leaf)[0], history))
-    return states, histories
-
-
-def init_state(build, settings, params):
-    """The state before the first round, in one compiled function."""
-    start = jax.jit(init_settings, static_argnums=0, compiler_options=QUICK)
-    return start(program(build), settings, params)
-
-
-def of_setting(tree, f):
-    """Setting ``f`` of leaves ``[settings, ...]``."""
-    return jax.tree.map(lambda leaf: leaf[f], tree)
+# ---- federations that can be worked by hand ----------------------------------------------------------------------
 
 
 IDENT_X = np.repeat([1.0, -2.0, 0.5], [2, 3, 7])[:, None]
@@ -339,9 +177,6 @@ def _positions(count, keys, *, batch_size, num_steps):
         return jax.vmap(lambda s: local.shuffled_epochs(task, s, batch_size))(jnp.arange(num_steps, dtype=jnp.int32))
 
     return jax.vmap(jax.vmap(of_client))(count, keys)
-
-
-jit_select = jax.jit(select, static_argnums=2, compiler_options=QUICK)
 
 
 def engine_batches(feds: Federations, num_rounds, *, batch_size=2, work=None):
@@ -479,19 +314,6 @@ def test_the_reference_reproduces_the_published_ident_rows(rows, method, rounds)
 
 
 # ---- engine against reference -----------------------------------------------------------------------------------
-
-# Two partitions of the same rows; the second leaves its first client empty and gives the last a single row.
-ORDERS = np.stack([np.arange(NUM_SAMPLES), np.random.default_rng(1).permutation(NUM_SAMPLES)])
-UNEQUAL = dict(
-    orders=ORDERS,
-    partition_id=[0, 1, 1, 0],
-    counts=[COUNTS, (0, 4, 6, 13, 1), (0, 4, 6, 13, 1), COUNTS],
-    seed=[0, 1, 2, 3],
-    num_epochs=[1, 2, 1, 3],
-    participation=[1.0, 1.0, 0.5, 0.4],
-    client_lr=[0.5, 0.1, 0.3, 0.2],
-    mu=[0.0, 0.5, 1.0, 0.1],
-)
 
 
 def mlp_params():

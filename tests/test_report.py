@@ -348,6 +348,12 @@ def test_the_terminal_shows_partitions(result):
     assert max(map(len, lines)) <= 100 and "KL [nats]" in "\n".join(lines)
 
 
+def test_lines_are_lines_in_a_notebook_too(result, monkeypatch):
+    """There rich would show the table beside and write nothing."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert "FedAvg" in "\n".join(report.summary_lines(result))
+
+
 def test_tables_are_printed(result, capsys):
     report.print_summary(result)
     report.print_partitions([result.partitions])

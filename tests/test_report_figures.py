@@ -44,6 +44,15 @@ def test_the_legend_says_when_a_line_is_the_best_of_several():
     )
 
 
+def test_the_legend_fits_when_every_line_is_the_best_of_several():
+    result = fake_result(alphas=(0.5, 1.0), num_seeds=2)
+    others = result.rounds.assign(client_lr=0.3, setting=result.rounds.setting + 1000)
+    figure = figures.convergence(result._replace(rounds=pd.concat([result.rounds, others], ignore_index=True)))
+    figures.png_bytes(figure)
+    legend = figure.legends[0].get_window_extent()
+    assert figure.bbox.x0 <= legend.x0 and legend.x1 <= figure.bbox.x1
+
+
 def test_algorithms_differ_in_colour_and_in_dashes():
     names = ("fedavg", "fedprox", "scaffold")
     assert len({styles.STYLES[name][0] for name in names}) == len({str(styles.STYLES[name][1]) for name in names})

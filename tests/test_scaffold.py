@@ -9,6 +9,7 @@ import pytest
 
 from fedjax_fraud import algorithms, models
 from fedjax_fraud.simulate import simulate
+from fedjax_fraud.testing.federations import program, run_engine
 from fedjax_fraud.types import LocalWork, Partition, Transactions
 from tests.test_reference import (
     IDENT_X,
@@ -21,8 +22,6 @@ from tests.test_reference import (
     ident,
     ident_rounds,
     models_of,
-    program,
-    run_engine,
     run_quadratics,
 )
 

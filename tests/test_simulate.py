@@ -14,21 +14,16 @@ import pytest
 from fedjax_fraud import algorithms, models
 from fedjax_fraud.conditions import draw_cohort
 from fedjax_fraud.simulate import check_count, simulate
+from fedjax_fraud.testing.federations import federations, of_setting, one_round, program, run_engine, table
 from fedjax_fraud.types import Partition, Transactions
 from tests.test_reference import (
     ALGORITHMS,
     TOLERANCE,
     close,
     engine_batches,
-    federations,
     jit_select,
-    of_setting,
-    one_round,
-    program,
     reference,
     rolling_batches,
-    run_engine,
-    table,
     to_list,
 )
 

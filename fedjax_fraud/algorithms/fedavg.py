@@ -36,6 +36,11 @@ def fedavg(
       client_opt: the optimizer of the local steps, usually ``optax.sgd(client_lr)``.
       server_opt: is fed ``-mean(delta)``; default ``optax.sgd(1.0)``, the plain average.
       uniform_weights: give every client of the cohort the same weight instead of its number of rows n_k.
+
+    Example:
+      >>> algorithm = fedavg(optax.sgd(0.1))
+      >>> algorithm.cost
+      CommunicationCost(down=1, up=1)
     """
     server_opt = optax.sgd(1.0) if server_opt is None else server_opt
 

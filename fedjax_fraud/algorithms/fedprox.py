@@ -28,6 +28,12 @@ def fedprox(
     Args:
       client_opt, server_opt, uniform_weights: as for ``fedavg``.
       mu: strength of the pull, at least 0; may be a tracer. Too large a value stops local learning.
+
+    Example: at distance 1 from the global model the gradient grows by mu.
+      >>> algorithm = fedprox(optax.sgd(0.1), mu=0.5)
+      >>> state = algorithm.init({"w": 1.0}, num_clients=2)
+      >>> algorithm.correct({"w": 3.0}, {"w": 2.0}, state.server, ())
+      {'w': 3.5}
     """
 
     def correct(grads, params, server, client):

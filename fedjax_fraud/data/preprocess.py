@@ -32,6 +32,14 @@ def split(
     Raises: ValueError if an argument is out of range, ``time`` has one value only, or train would have no fraud.
     Warns: UserWarning if test has no fraud (recall and average precision do not exist there), and if a column of a
       table all but gives the label away, see ``leaks.suspected_leaks``.
+
+    Example: the last fifth of the month is for testing.
+      >>> from fedjax_fraud import data
+      >>> train, test = data.split(data.paysim_like(1_000, seed=0, fraud_rate=0.05))
+      >>> bool(train.time.max() < test.time.min())
+      True
+      >>> bool(abs(train.features.mean(axis=0)).max() < 1e-5)
+      True
     """
     _check_arguments(transactions, by, test_fraction, seed)
     if by == "time":

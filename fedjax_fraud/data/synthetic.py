@@ -47,6 +47,11 @@ def paysim_like(
       features: "known_before" or "all", see ``load_paysim``.
     Returns: the transactions by ``time`` (the hour, 1 to 743), with every optional field but ``silo``.
     Raises: ValueError if an argument is out of range.
+
+    Example:
+      >>> rows = paysim_like(1_000, seed=0, fraud_rate=0.05)
+      >>> rows.features.shape, int(rows.labels.sum())
+      ((1000, 12), 50)
     """
     raw = raw_paysim(num_rows, seed, fraud_rate)
     source = f"paysim_like(num_rows={num_rows}, seed={seed}, fraud_rate={fraud_rate})"

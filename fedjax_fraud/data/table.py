@@ -71,6 +71,12 @@ def load_table(
       ValueError: a column is missing or cannot be a feature, a value is not allowed (the message names column,
         value and place), or the table has no fraud or nothing but fraud.
     Warns: UserWarning for columns that look like the number of a row or account, or like the time in another form.
+
+    Example: text becomes indicators, the silo column is no feature.
+      >>> frame = pd.DataFrame({"paid": [9.5, 80.0, 3.0], "kind": ["web", "shop", "web"], "bank": ["A", "B", "A"]})
+      >>> rows = load_table(frame.assign(fraud=[0, 1, 0]), "fraud", silo="bank", amount="paid")
+      >>> rows.names, rows.silo.tolist()
+      (('paid', 'kind=shop', 'kind=web'), ['A', 'B', 'A'])
     """
     _check_options(hours_per_unit, missing, silo, silo_buckets)
     frame, source, where = sources.read(path_or_frame, query=query, columns=columns)

@@ -42,7 +42,7 @@ def banks_figure(result: Any, conditions: str = "") -> Figure:
         panel = table[figures._same(table["alpha"], alpha)] if len(table) else table
         _draw(axis, panel[panel["bank_rank"] <= MOST_BANKS], order, looks)
         axis.set_title(figures._panel_title(alpha, len(alphas)), fontsize=10.5, color=styles.INK)
-        axis.set_xlabel("bank, by number of rows (1 = the largest)", fontsize=9)
+        axis.set_xlabel("bank (1 = the largest)", fontsize=9)
         axis.set_xlim(0.5, min(num_banks, MOST_BANKS) + 0.5)
     axes[0].set_ylabel("average precision on its own rows", fontsize=9)
     axes[0].set_ylim(*_limits(table))

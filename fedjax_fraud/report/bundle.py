@@ -26,6 +26,17 @@ def write(result: Any, folder: str | os.PathLike) -> list[pathlib.Path]:
       folder: where to; created if it is not there. See ``store.check_output_folder`` for a check before long work.
 
     Returns: the paths written, in order.
+
+    Example:
+      >>> import tempfile
+      >>> from fedjax_fraud import data, models, report, sweep
+      >>> train, test = data.split(data.paysim_like(500, seed=0, fraud_rate=0.1))
+      >>> model = models.logistic_regression(train.features.shape[1])
+      >>> result = sweep(train, test, algorithms=("fedavg",), alphas=(1.0,), seeds=2, num_rounds=2, model=model)
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     names = [path.name for path in write(result, folder)]
+      >>> "dossier.md" in names, names[-1]
+      (True, 'manifest.json')
     """
     target = pathlib.Path(folder)
     target.mkdir(parents=True, exist_ok=True)

@@ -176,5 +176,6 @@ def empty_table(title: str, headers: Sequence[str]) -> Table:
 def table_lines(table: Table) -> list[str]:
     """What ``rich`` prints for a table at 100 columns."""
     text = io.StringIO()
-    Console(file=text, width=WIDTH, color_system=None, highlight=False).print(table)
+    # Not forced, a notebook would get the table and the text nothing.
+    Console(file=text, width=WIDTH, color_system=None, highlight=False, force_jupyter=False).print(table)
     return [line.rstrip() for line in text.getvalue().splitlines()]

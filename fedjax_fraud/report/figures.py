@@ -22,6 +22,7 @@ from .wording import alpha_name, conditions_name, plural, setting_names
 
 DPI = 150
 _WIDTH = 9.6  # inches: 1440 pixels
+_LONG_LABEL = 40  # characters; three columns of longer ones would not fit the figure
 
 
 def by_conditions(result: Any) -> list[tuple[str, Any]]:
@@ -263,10 +264,11 @@ def _legend(figure: Figure, result: Any, summary: pd.DataFrame, styles: dict[str
     prevalence = facts.prevalence(result.manifest)
     if math.isfinite(prevalence):
         handles.append(_handle(f"Prevalence {prevalence:.3g} (random ranking)", GREY, "-.", 1))
+    longest = max(len(handle.get_label()) for handle in handles)
     figure.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=min(3, len(handles)),
+        ncols=min(3 if longest <= _LONG_LABEL else 2, len(handles)),
         frameon=False,
         fontsize=9,
         handlelength=3.4,
