@@ -406,8 +406,9 @@ def check_states(federations: Sequence[grids.Federation], history: History) -> N
     Rounding is relative to the largest state so far: controls that were huge for a round leave an error behind that is
     large beside them later, and means nothing. Nor does the state say anything after a divergence.
     """
-    error = np.asarray(history.state_error, np.float64) * history.state_size
-    error /= np.maximum(np.maximum.accumulate(history.state_size, axis=0), np.finfo(np.float32).tiny)
+    with np.errstate(invalid="ignore"):
+        error = np.asarray(history.state_error, np.float64) * history.state_size
+        error /= np.maximum(np.maximum.accumulate(history.state_size, axis=0), np.finfo(np.float32).tiny)
     error = np.where(np.isfinite(error), error, 0).max(axis=0)
     broken = np.flatnonzero((error > MAX_STATE_ERROR) & ~frames.has_diverged(history.log_loss))
     if broken.size:

@@ -525,7 +525,7 @@ def test_help_fits_a_screen_and_help_all_holds_every_option(stopped, command):
 
 def test_the_main_help_documents_every_exit_status(stopped):
     text = stopped("--help")
-    assert all(f"  {status}  " in text for status in (0, 1, 2, 130))
+    assert all(f"  {status}  " in text for status in (0, 1, 2, 130, 141))
     assert all(f"    {command} " in text for command in ("sweep", "compare", "partition", "generate", "report"))
 
 
@@ -686,3 +686,15 @@ def test_a_run_that_was_killed_before_it_kept_anything_starts_anew(asked, refuse
     _, _, options = asked()
     assert options["checkpoint"] == out / "checkpoint" and not options["resume"]
     assert list(out.iterdir()) == []
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
+    command = "import sys; from fedjax_fraud import cli; sys.exit(cli.main(sys.argv[1:]))"
+    arguments = ["generate", "--rows", "500", "--out", str(tmp_path / "rows.csv")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 141

@@ -60,7 +60,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("changes", SHAPES, ids=str)
+@pytest.mark.parametrize("changes", SHAPES, ids=lambda changes: " and ".join(changes) or "plain")
 def test_every_shape_of_result_gives_valid_specifications(changes):
     for chart in charts.charts(view_of(decided(**(dict(alphas=(0.5,), num_seeds=2, num_rounds=2) | changes)))).values():
         assert chart.variants and len(chart.alphas)

@@ -175,7 +175,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("changes", SHAPES, ids=str)
+@pytest.mark.parametrize("changes", SHAPES, ids=lambda changes: " and ".join(changes) or "plain")
 @pytest.mark.parametrize("draw", [calibration.calibration_figure, banks.banks_figure])
 def test_every_shape_of_result_can_be_drawn(draw, changes):
     draw(decided(**(dict(alphas=(0.5,), num_seeds=2, num_rounds=2) | changes))).draw_without_rendering()

@@ -143,7 +143,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("changes", SHAPES, ids=str)
+@pytest.mark.parametrize("changes", SHAPES, ids=lambda changes: " and ".join(changes) or "plain")
 def test_every_shape_of_result_has_a_page(changes):
     text = page_of(decided(**(dict(alphas=(0.5,), num_seeds=2, num_rounds=2) | changes)))
     assert ("NOT A DETECTION RESULT" in text) == (changes.get("features") == "all")

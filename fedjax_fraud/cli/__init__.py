@@ -4,6 +4,7 @@ Thin: a file for each command, which reads options and calls the library. Option
 TOML file (``--config``) with the same names; the command line wins.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ EPILOG = """exit status:
   1  an error that should not happen (--debug shows where)
   2  something that was asked for cannot be done; one line on standard error says what and why
   130  interrupted
+  141  nobody reads the output any more
 
 shell completion, for example:
   fedjax-fraud --print-completion bash > ~/.local/share/bash-completion/completions/fedjax-fraud
@@ -67,6 +69,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.settle(args)
         with errors.warnings_in_one_line():
             args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough, as ``head`` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return errors.PIPE_CLOSED
     except (Exception, KeyboardInterrupt) as error:
         return errors.report(error, debug)
     return errors.DONE

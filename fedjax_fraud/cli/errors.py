@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from fedjax_fraud.cli.parser import PROGRAM, USAGE_ERROR
 
-DONE, UNEXPECTED, INTERRUPTED = 0, 1, 130
+DONE, UNEXPECTED, INTERRUPTED, PIPE_CLOSED = 0, 1, 130, 141
 OPTION_OF = {
     "`num_clients`": "--clients",
     "`num_rounds`": "--rounds",
