@@ -7,7 +7,8 @@ import shutil
 import pytest
 
 from fedjax_fraud.report import page
-from fedjax_fraud.report.dossier import case_of, sections
+from fedjax_fraud.report.case import case_of
+from fedjax_fraud.report.dossier import sections
 from tests.test_report_charts import crossed
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e '.[test]'")

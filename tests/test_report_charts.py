@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fedjax_fraud.report import charts, specs, tables
-from fedjax_fraud.report.dossier import case_of
+from fedjax_fraud.report.case import case_of
 from tests.test_report import GAINS, fake_result
 from tests.test_report_decisions import decided
 

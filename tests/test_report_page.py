@@ -10,7 +10,9 @@ import pytest
 
 from fedjax_fraud import report
 from fedjax_fraud.report import charts, page, tables
-from fedjax_fraud.report.dossier import asked, case_of, sections
+from fedjax_fraud.report.case import case_of
+from fedjax_fraud.report.dossier import sections
+from fedjax_fraud.report.question import asked
 from tests.test_report import GAINS, fake_result
 from tests.test_report_charts import crossed
 from tests.test_report_decisions import decided

@@ -9,7 +9,8 @@ import pandas as pd
 
 from fedjax_fraud.files import strict_json, write_bytes_atomically
 
-from .dossier import case_of, joined, sections
+from .case import case_of
+from .dossier import joined, sections
 from .params import params_bytes
 from .store import MANIFEST, MODELS, OPTIONAL_TABLES, SCHEMA, TABLES, parquet_bytes, sha256
 from .tables import summarise

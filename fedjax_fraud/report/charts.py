@@ -12,7 +12,8 @@ import pandas as pd
 from altair.utils.schemapi import debug_mode
 
 from . import decisions, specs, styles, tables, wording
-from .dossier import MOST_BANKS, Case, bank_names
+from .case import Case, bank_names
+from .dossier import MOST_BANKS
 
 _AXES = {"round": "Round", "mb": "MB", "time": "Simulated time"}
 _MEASURES = {"recall": "Recall", "precision": "Precision", "value_recall": "Share of the defrauded money"}

@@ -24,7 +24,9 @@ from fedjax_fraud.cache import cache_folder
 from fedjax_fraud.files import write_bytes_atomically
 
 from . import charts, facts, prose, specs, wording
-from .dossier import Case, all_scores, asked, glance
+from .case import Case
+from .dossier import all_scores, glance
+from .question import asked
 
 _FOLDER = pathlib.Path(__file__).parent
 ALL = "all"

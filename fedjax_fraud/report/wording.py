@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -138,3 +139,36 @@ def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str
 def _cell(text: str) -> str:
     """Text that cannot break out of its cell."""
     return str(text).replace("|", "\\|").replace("\n", " ")
+
+
+def distinct(column: pd.Series) -> str:
+    """The distinct values of a column, without NaN."""
+    values = sorted(column.dropna().unique())
+    shown = [f"{value:g}" for value in values]
+    return ", ".join(shown if len(shown) <= 12 else [*shown[:5], "...", shown[-1]]) if values else "not applicable"
+
+
+def count_text(value: float) -> str:
+    """A whole number, or a dash if it is not known."""
+    return f"{value:,.0f}" if math.isfinite(value) else DASH
+
+
+def listed(items: list[str]) -> str:
+    """Items as in a sentence."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def readable(key: str) -> str:
+    """A key of the manifest for readers."""
+    return key.replace(".", ", ").replace("_", " ")
+
+
+def shown(value: Any) -> str:
+    """A value of the manifest for readers."""
+    if value is None:
+        return "undefined"
+    if isinstance(value, list):
+        return ", ".join(shown(item) for item in value)
+    if isinstance(value, bool | str):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else quantity(value) if isinstance(value, float) else str(value)
