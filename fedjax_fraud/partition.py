@@ -548,7 +548,11 @@ def _category_codes(name: str, column: np.ndarray, categories: np.ndarray) -> np
     position = pd.Index(categories).get_indexer(distinct)
     if (position < 0).any():
         unseen, known = distinct[position < 0][0], ", ".join(repr(known) for known in categories[:10].tolist())
-        raise ValueError(f"`{name}` has {unseen!r}, which is not among {known}. Add it, or map it to one of them.")
+        more = f" and {len(categories) - 10:,} more" if len(categories) > 10 else ""
+        raise ValueError(
+            f"`{name}` has {unseen!r}, which is not among the {len(categories):,} that training has ({known}{more}). "
+            "Map it to one of them, or deal the values to fewer banks (`silo_buckets`)."
+        )
     return position[codes].astype(np.int32)
 
 

@@ -187,6 +187,7 @@ def test_a_table_without_its_label_column_is_refused(refused, write, tmp_path):
         ("--alpha 0.1", ["--alpha", "sweep --help"]),
         ("--epoch 2", ["--epoch", "sweep --help"]),
         ("--secure-agg", ["--secure-agg", "sweep --help"]),
+        ("--rows 500", ["--rows 500", "no use", "--data"]),
         ("--baselines=False", ["--baselines", "False"]),
         ("--baselines False", ["False", "sweep --help"]),
         ("--quiet=no", ["--quiet", "no"]),
@@ -218,13 +219,15 @@ def test_partition_refuses_what_sweep_refuses(refused, tmp_path, options, words)
     "arguments, words",
     [
         ([], ["COMMAND"]),
-        (["train"], ["'train'", "sweep"]),
+        (["learn"], ["'learn'", "sweep"]),
         (["sweep", "--rows", "10", "--out", "{}"], ["rows", "10", "Raise"]),
         (["sweep", "--rows", "1000", "--out", "{}"], ["no fraud", "796 training rows", "load more rows"]),
         (["generate", "--rows", "1000"], ["--out"]),
         (["generate", "--rows", "5", "--out", "{}/rows.csv"], ["rows", "5", "Raise"]),
         (["generate", "--rows", "500", "--fraud-rate", "12", "--out", "{}/rows.csv"], ["fraud_rate", "12.0", "share"]),
         (["generate", "--rows", "500", "--out", "{}/nowhere/rows.csv"], ["nowhere", "Create"]),
+        (["generate", "--rows", "500", "--out", "{}"], ["there already", "--out"]),
+        (["sweep", "--rounds", "1e3"], ["fedjax-fraud sweep --help"]),
     ],
 )
 def test_other_commands_refuse_in_one_line_too(refused, tmp_path, arguments, words):
@@ -570,6 +573,7 @@ def test_other_commands_print_json_too(capsys, tmp_path, command):
         (ValueError("`num_rounds` is 0.\nPass 1."), 2, "error: `num_rounds` (--rounds) is 0. Pass 1."),
         (FileNotFoundError("no such thing"), 2, "error: no such thing"),
         (RuntimeError("out of memory"), 1, "unexpected error: RuntimeError: out of memory (--debug shows where"),
+        (MemoryError("Unable to allocate 9 TiB"), 2, "error: that is more than this machine holds (Unable to allocate"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import sqlite3
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -180,3 +181,38 @@ def test_a_unit_may_be_a_ratio(text, value):
 def test_what_is_no_ratio_is_refused(text):
     with pytest.raises(cli.parser.argparse.ArgumentTypeError):
         cli.parser.ratio(text)
+
+
+@pytest.mark.parametrize("option", ["--clients 5", "--alphas 0.2", "--rows 100"])
+def test_an_option_that_has_no_use_is_refused(capsys, frame, tmp_path, option):
+    frame.to_csv(tmp_path / "my.csv", index=False)
+    line = refusal(capsys, "--data", tmp_path / "my.csv", *OWN, *option.split())
+    assert f"{option} has no use" in line and "Leave it out" in line
+
+
+def test_one_bank_is_no_federation(capsys, frame, tmp_path):
+    frame.assign(bank="North").to_csv(tmp_path / "my.csv", index=False)
+    assert "`silo` has the value 'North' only" in refusal(capsys, "--data", tmp_path / "my.csv", *OWN)
+
+
+def test_dates_that_nobody_splits_by_are_named(asked, capsys, frame, tmp_path):
+    frame.to_csv(tmp_path / "my.csv", index=False)
+    without = ["--label", "is_fraud", "--positive", "Yes", "--entity", "customer", "--quiet"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        asked("--data", tmp_path / "my.csv", *without)
+    assert "`ts` holds dates, but rows are split at random. `--time ts` tests on the future." in capsys.readouterr().err
+    asked("--data", tmp_path / "my.csv", *without, "--split", "random")
+    assert capsys.readouterr().err == ""
+
+
+def test_every_column_with_too_many_values_is_named_at_once(capsys, frame, tmp_path):
+    rows = range(NUM_ROWS)
+    frame.assign(note=[f"note {i}" for i in rows]).to_csv(tmp_path / "my.csv", index=False)
+    line = refusal(capsys, "--data", tmp_path / "my.csv", "--label", "is_fraud", "--positive", "Yes", "--silo", "bank")
+    assert "`customer` is a category of 70" in line and "`note` (240)" in line and "--drop" in line
+
+
+def test_a_time_that_is_none_is_named_with_its_line(capsys, frame, tmp_path):
+    frame.assign(ts=frame.ts.astype(str).where(frame.index != 30, "yesterday")).to_csv(tmp_path / "my.csv", index=False)
+    assert "got 'yesterday' in line 32" in refusal(capsys, "--data", tmp_path / "my.csv", *OWN)

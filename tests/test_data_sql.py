@@ -48,9 +48,17 @@ def test_a_query_gives_what_the_same_table_in_memory_gives(url):
     assert loaded.source == f"{url}: {QUERY}"
 
 
-def test_a_query_cannot_change_the_database(url):
-    with pytest.raises(ValueError, match="`query` failed"):
-        read_frame(url, query="delete from payments")
+@pytest.mark.parametrize(
+    "query, words",
+    [
+        ("delete from payments", "`query` must begin with select"),
+        ("-- harmless\ndrop table payments", "`query` must begin with select"),
+        ("with x as (select 1) delete from payments", "`query` failed.*readonly"),
+    ],
+)
+def test_a_query_cannot_change_the_database(url, query, words):
+    with pytest.raises(ValueError, match=words):
+        read_frame(url, query=query)
     assert len(read_frame(url, query=QUERY)) == 4
 
 

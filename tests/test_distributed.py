@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from fedjax_fraud import cli
+from fedjax_fraud.cli import processes
 
 TIMEOUT = 120
 FLAGS = "--rows 2000 --seeds 2 --alphas 1.0 --rounds 2 --hidden --algorithms fedavg scaffold --clients 2 --split random"
@@ -115,7 +116,7 @@ def test_a_process_that_cannot_go_on_ends_the_others(tmp_path, own, said):
     ],
 )
 def test_options_that_name_no_group_are_refused(monkeypatch, capsys, tmp_path, arguments, parts):
-    monkeypatch.setattr(cli, "_set_up_jax", lambda keep_programs: pytest.fail("JAX was set up"))
+    monkeypatch.setattr(processes, "set_up_jax", lambda keep_programs: pytest.fail("JAX was set up"))
     assert cli.main(["sweep", *arguments.split(), "--out", str(tmp_path / "out")]) == 2
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1

@@ -212,3 +212,13 @@ def test_the_scripts_are_kept_for_the_next_page_unless_they_were_changed(tmp_pat
         assert bundle() == wanted and len(made) == 3
     finally:
         page.vega_bundle.cache_clear()
+
+
+def test_a_suspected_leak_stands_before_the_answer():
+    made = decided()
+    leak = dict(rule="blocked = 1", recall=1.0, precision=1.0, is_feature=True)
+    manifest = made.manifest | {"data": made.manifest["data"] | {"suspected_leaks": [leak]}}
+    text = page_of(made._replace(manifest=manifest))
+    words = "THESE SCORES MAY NOT BE A DETECTION RESULT"
+    assert words in text and text.index(words) < text.index("The answer</h2>") and "blocked = 1" in text
+    assert words not in page_of(made)

@@ -137,12 +137,22 @@ def test_train_and_score_from_the_command_line(tmp_path, capsys, monkeypatch):
     np.testing.assert_allclose(scored["fraud_probability"], wanted, rtol=1e-6)
     np.testing.assert_array_equal(scored["alert"], wanted >= said["threshold"])
 
+    text = new.read_text().replace("wire", "cheque", 1)  # a category that training does not know
+    odd = tmp_path / "odd.csv"
+    odd.write_text("code," + text.replace("\n", "\n08172,").removesuffix("08172,"))
+    assert cli.main(["score", answer["model"], str(odd), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["unseen_categories"] == {"kind": 1}
+    written = pd.read_csv(said["file"], dtype=str, keep_default_na=False)
+    assert set(written["code"]) == {"08172"} and (written["amount"] == "").sum() == NUM_ROWS // 50
+
     for arguments, words in (
         ([answer["model"], str(new)], "there already"),
         ([answer["model"], str(tmp_path / "no.csv")], "no.csv"),
         ([str(new), str(table), "--out", str(tmp_path / "x.csv")], "new.csv"),
         ([answer["model"], str(new), "--out", str(tmp_path / "x.txt")], ".csv"),
         ([answer["model"], str(new), "--out", str(tmp_path / "x.csv"), "--alerts-share", "5"], "(0, 1]"),
+        ([answer["model"], str(new), "--out", str(tmp_path / "x.csv"), "--threshold", "3"], "[0, 1]"),
     ):
         assert cli.main(["score", *arguments]) == 2
         assert words in capsys.readouterr().err

@@ -35,7 +35,9 @@ def make_parser() -> parser.Parser:
     )
     top.add_argument("--version", action="version", version=_version())
     shtab.add_argument_to(top, ["--print-completion"], help="print a shell completion script")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
+    commands = top.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", title="commands", prog=parser.PROGRAM
+    )
     for command in COMMANDS:
         command.add(commands)
     _complete_files(commands.choices.values())

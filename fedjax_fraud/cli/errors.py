@@ -10,6 +10,17 @@ from fedjax_fraud.cli.parser import PROGRAM, USAGE_ERROR
 
 DONE, UNEXPECTED, INTERRUPTED, PIPE_CLOSED = 0, 1, 130, 141
 OPTION_OF = {
+    "`path`": "--data",
+    "`path_or_frame`": "--data",
+    "`alphas`": "--alphas",
+    "`seeds`": "--seeds",
+    "`algorithms`": "--algorithms",
+    "`stragglers`": "--stragglers",
+    "`participation`": "--participation",
+    "`deadline`": "--deadline",
+    "`policy`": "--policy",
+    "`fault`": "--fault",
+    "`mu`": "--mu",
     "`num_clients`": "--clients",
     "`num_rounds`": "--rounds",
     "`num_epochs`": "--epochs",
@@ -60,7 +71,7 @@ def report(error: BaseException, debug: bool) -> int:
     print(line(error), file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
-    return USAGE_ERROR if isinstance(error, ValueError | OSError) else UNEXPECTED
+    return USAGE_ERROR if isinstance(error, ValueError | OSError | MemoryError | OverflowError) else UNEXPECTED
 
 
 def line(error: BaseException) -> str:
@@ -68,6 +79,8 @@ def line(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return f"{PROGRAM}: interrupted"
     words = in_options(str(error))
+    if isinstance(error, MemoryError | OverflowError):
+        return f"{PROGRAM}: error: that is more than this machine holds ({words}). Lower --rounds, --rows or --seeds."
     if isinstance(error, ValueError | OSError):
         return f"{PROGRAM}: error: {words or type(error).__name__}"
     return f"{PROGRAM}: unexpected error: {type(error).__name__}: {words} (--debug shows where; please report it)"

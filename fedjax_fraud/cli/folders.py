@@ -50,6 +50,15 @@ def check(args: argparse.Namespace) -> None:
         new(args.out, create=False)
 
 
+def check_new_file(path: str | pathlib.Path) -> None:
+    """Raises ValueError unless ``path`` is a new name in a folder that is there: nobody's file is written over."""
+    path = pathlib.Path(path)
+    if path.exists():
+        raise ValueError(f"The file {str(path)!r} is there already. Name another with --out.")
+    if not path.parent.is_dir():
+        raise ValueError(f"--out: there is no folder {str(path.parent)!r}. Create it first.")
+
+
 def remove_if_empty(folder: pathlib.Path | None) -> None:
     """Takes back the folder of a run that was refused."""
     if folder is not None:

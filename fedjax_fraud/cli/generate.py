@@ -2,7 +2,7 @@
 
 import argparse
 
-from fedjax_fraud.cli import options
+from fedjax_fraud.cli import folders, options
 from fedjax_fraud.cli.parser import PROGRAM, Parser, integer, number
 from fedjax_fraud.cli.printing import print_json
 
@@ -32,6 +32,7 @@ def run(args: argparse.Namespace) -> None:
     """Writes the file."""
     from fedjax_fraud.data import write_paysim_csv
 
+    folders.check_new_file(args.out)
     write_paysim_csv(args.out, args.rows, args.seed, args.fraud_rate)
     if args.json:
         print_json(dict(file=args.out, num_rows=args.rows))

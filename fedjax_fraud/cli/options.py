@@ -5,12 +5,30 @@ import argparse
 from fedjax_fraud import conditions
 from fedjax_fraud.cli.parser import Parser, integer, number, ratio
 
+NUM_ROWS, NUM_CLIENTS, ALPHAS, ALPHA = 80_000, 3, [0.1, 0.5, 1.0], 0.5
+
 
 def settle(args: argparse.Namespace) -> None:
     """Sets what has its default by other options: who has banks of their own keeps them."""
     if getattr(args, "partition", "") is None:
         has_banks = args.silo is not None or len(args.data or ()) > 1
         args.partition = "natural" if has_banks else "labels"
+    _refuse_unused(args)
+
+
+def _refuse_unused(args: argparse.Namespace) -> None:
+    """Raises ValueError for options that the others leave without a use, as far as they differ from their defaults."""
+    unused = {}
+    if getattr(args, "partition", None) == "natural":
+        unused |= dict(clients=(NUM_CLIENTS, "banks of your own"), alphas=(ALPHAS, "banks of your own"))
+        unused |= dict(alpha=(ALPHA, "banks of your own"))
+    if getattr(args, "data", None) is not None:
+        unused |= dict(rows=(NUM_ROWS, "data of your own (--data)"))
+    for name, (default, why) in unused.items():
+        value = getattr(args, name, default)
+        if value != default:
+            shown = " ".join(map(str, value)) if isinstance(value, list) else value
+            raise ValueError(f"--{name} {shown} has no use with {why}. Leave it out.")
 
 
 def add_data(parser: Parser) -> None:
@@ -22,7 +40,7 @@ def add_data(parser: Parser) -> None:
         metavar="FILE",
         help="transactions, or one file for each bank, or a database URL; without it, the built-in generator",
     )
-    group.add_argument("--rows", type=integer, default=80_000, metavar="N", help="rows of the built-in generator")
+    group.add_argument("--rows", type=integer, default=NUM_ROWS, metavar="N", help="rows of the built-in generator")
     group.add_argument("--data-seed", type=integer, default=0, metavar="S", help="seed of the generator and the split")
     group.add_argument(
         "--features", default="known_before", metavar="SET", help="PaySim features: known_before, or all (they leak)"
@@ -61,11 +79,11 @@ def add_banks(parser: Parser, one: bool = False) -> None:
     """How the rows are dealt to banks; ``one``: with a single alpha."""
     group = parser.add_argument_group("banks")
     if one:
-        group.add_argument("--alpha", type=number, default=0.5, metavar="X", help="Dirichlet skew")
+        group.add_argument("--alpha", type=number, default=ALPHA, metavar="X", help="Dirichlet skew")
     else:
         several = dict(type=number, nargs="+", metavar="X")
-        group.add_argument("--alphas", default=[0.1, 0.5, 1.0], **several, help="Dirichlet skew")
-    group.add_argument("--clients", type=integer, default=3, metavar="K", help="number of banks")
+        group.add_argument("--alphas", default=ALPHAS, **several, help="Dirichlet skew")
+    group.add_argument("--clients", type=integer, default=NUM_CLIENTS, metavar="K", help="number of banks")
     group.add_argument(
         "--partition",
         metavar="KIND",

@@ -1,6 +1,7 @@
 """The rows that the data options ask for."""
 
 import argparse
+import warnings
 
 TABLE_OPTIONS = (
     *("positive", "silo", "silo_buckets", "time", "hours_per_unit", "amount", "entity", "drop"),
@@ -13,12 +14,29 @@ def load(args: argparse.Namespace):
     from fedjax_fraud import data
 
     table = _read(args)
+    _check_banks_and_time(args, table)
     how = args.split or ("random" if table.time is None else "time")
     args.split = how
     train, test = data.split(table, by=how, test_fraction=args.test_fraction, seed=args.data_seed)
     if args.data is not None and not (args.quiet or args.json or getattr(args, "process_id", None)):
         _show(train, test)
     return train, test
+
+
+def _check_banks_and_time(args: argparse.Namespace, table) -> None:
+    """Raises ValueError for a single bank; warns where dates are not used to split by."""
+    from fedjax_fraud.data import encoding
+
+    if table.silo is not None and len(set(table.silo.tolist())) < 2:
+        raise ValueError(
+            f"`silo` has the value {str(table.silo[0])!r} only, and a federation needs two. Leave --silo out."
+        )
+    if args.label is None or args.time is not None or args.split is not None:
+        return
+    dates = [column.name for column in table.encoding.columns if column.kind == encoding.DATE]
+    if dates:
+        message = f"`{dates[0]}` holds dates, but rows are split at random. `--time {dates[0]}` tests on the future."
+        warnings.warn(message, UserWarning, stacklevel=2)
 
 
 def _read(args: argparse.Namespace):

@@ -3,7 +3,7 @@
 import argparse
 import pathlib
 
-from fedjax_fraud.cli import options
+from fedjax_fraud.cli import folders, options
 from fedjax_fraud.cli.parser import PROGRAM, Parser, number
 from fedjax_fraud.cli.printing import print_json
 
@@ -41,6 +41,8 @@ def run(args: argparse.Namespace) -> None:
     out = _output(args.file, args.out)
     kept = scorer.load_scorer(args.model)
     threshold = kept.threshold(args.alerts_share) if args.threshold is None else args.threshold
+    if not 0 <= threshold <= 1 and args.threshold is not None:
+        raise ValueError(f"`threshold` must be in [0, 1], got {threshold}. It is a probability.")
     frame = data.read_frame(args.file)
     for name in ADDED:
         if name in frame.columns:
@@ -50,7 +52,8 @@ def run(args: argparse.Namespace) -> None:
     labels = kept.preprocessing.labels(frame)
     probabilities = kept.probabilities(frame)
     alert = probabilities >= threshold
-    _write(frame.assign(**dict(zip(ADDED, (probabilities, alert.astype("int8")), strict=True))), out)
+    added = dict(zip(ADDED, (probabilities, alert.astype("int8")), strict=True))
+    _write(_as_written(args.file, frame).assign(**added), out)
     answer = dict(file=str(out), num_rows=len(frame), num_alerts=int(alert.sum()), threshold=threshold)
     answer |= dict(unseen_categories=kept.preprocessing.unseen(frame))
     if labels is not None and labels.any():
@@ -59,6 +62,15 @@ def run(args: argparse.Namespace) -> None:
         print_json(answer)
     else:
         _print(answer)
+
+
+def _as_written(file: str, frame):
+    """The table with its cells as they stand in the file: 08172 stays 08172."""
+    import pandas as pd
+
+    if pathlib.Path(file).suffix == ".parquet":
+        return frame
+    return pd.read_csv(file, dtype=str, keep_default_na=False, na_filter=False, encoding="utf-8-sig")
 
 
 def _quality(labels, probabilities, alert) -> dict:
@@ -96,10 +108,7 @@ def _output(file: str, out: str | None) -> pathlib.Path:
     path = pathlib.Path(out) if out else source.with_name(f"{source.name.split('.')[0]}-scored{suffix}")
     if not path.name.endswith((".csv", ".csv.gz", ".parquet")):
         raise ValueError(f"--out must end in .csv, .csv.gz or .parquet, got {path.name!r}. Name it so.")
-    if path.exists():
-        raise ValueError(f"The file {str(path)!r} is there already. Remove it, or name another with --out.")
-    if not path.parent.is_dir():
-        raise ValueError(f"--out: there is no folder {str(path.parent)!r}. Create it first.")
+    folders.check_new_file(path)
     return path
 
 

@@ -51,7 +51,7 @@ def infer(
     Returns: the encoding.
     Raises: ValueError if a column can be no feature; the message says what to do.
     """
-    columns = []
+    columns, too_many = [], []
     for name in frame.columns:
         if name in roles.drop:
             columns.append(Column(name, encoding.DROPPED))
@@ -66,9 +66,14 @@ def infer(
             if refuse_missing:
                 cells.refuse_gaps(values, where)
             given = name in categories
-            columns.append(
-                _category(values, categories[name], where) if given else _feature(values, frame, roles, where)
-            )
+            try:
+                columns.append(
+                    _category(values, categories[name], where) if given else _feature(values, frame, roles, where)
+                )
+            except _ManyCategoriesError as error:
+                too_many.append(error)
+    if too_many:
+        raise ValueError(_many_words(too_many))
     return Encoding(tuple(columns), hours_per_unit)
 
 
@@ -77,9 +82,12 @@ def _time_column(values: pd.Series, hours_per_unit: float | int | None, where: r
     cells.refuse_gaps(values, where)
     is_date = cells.is_date(values)
     if not (is_date or cells.is_number(values)):
+        text = values.astype(str)
+        parsed = pd.to_datetime(text, errors="coerce", format="ISO8601", utc=True)
+        row = int(np.argmax(parsed.isna().to_numpy()))  # the first if each is a date by itself
         raise ValueError(
             f"`{values.name}` must hold dates such as 2026-01-31 or 2026-01-31 12:00:00, or numbers, got "
-            f"{values.iloc[0]!r} in {where(0)}. Write all of them in that form."
+            f"{values.iloc[row]!r} in {where(row)}. Write all of them in that form."
         )
     low, high = _date_range(values) if is_date else _range(cells.finite_numbers(values, where))
     if is_date:
@@ -166,11 +174,22 @@ def _found_categories(values: pd.Series, where: readers.Where) -> list:
 
 def _check_few(name: str, found: Sequence) -> None:
     if len(found) > MAX_CATEGORIES:
-        raise ValueError(
-            f"`{name}` is a category of {len(found)} different values, at most {MAX_CATEGORIES} can be features. Put "
-            "it in `drop` if it is a name or a number of a row, in `entity` if an account or a customer, or list "
-            "its values in `categories`."
-        )
+        raise _ManyCategoriesError(name, len(found))
+
+
+class _ManyCategoriesError(ValueError):
+    """A column of text with more values than can be features: its name, and how many."""
+
+
+def _many_words(errors: Sequence[_ManyCategoriesError]) -> str:
+    """All such columns in one message."""
+    (name, count), *others = (error.args for error in errors)
+    more = "".join(f", `{other}` ({number})" for other, number in others)
+    return (
+        f"`{name}` is a category of {count} different values{more and ', and so are more: ' + more[2:]}; at most "
+        f"{MAX_CATEGORIES} can be features. Put it in `drop` if it is a name or a number of a row, in `entity` if an "
+        "account or a customer, or list its values in `categories`."
+    )
 
 
 def _refuse_text_among_numbers(column: pd.Series, found: Sequence[str], where: readers.Where) -> None:

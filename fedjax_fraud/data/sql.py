@@ -1,9 +1,13 @@
 """A table from a database: any that SQLAlchemy knows, by a query of the user's own."""
 
+import re
+import sqlite3
 from pathlib import Path
 from types import ModuleType
 
 import pandas as pd
+
+READING = ("select", "with", "values", "table", "from", "show")
 
 
 def is_url(source: object) -> bool:
@@ -14,7 +18,8 @@ def is_url(source: object) -> bool:
 def read_query(url: str, query: str) -> tuple[pd.DataFrame, str]:
     """What a query returns, and what to call it: the URL without its password, and the query.
 
-    The connection is opened for this query and closed without committing: a query cannot change the database.
+    The query must begin as one that reads; a SQLite file is opened for reading only, other databases roll back what is
+    not committed.
 
     Args:
       url: as SQLAlchemy takes it: ``sqlite:///bank.db``, ``postgresql+psycopg://user@host/bank``.
@@ -31,9 +36,11 @@ def read_query(url: str, query: str) -> tuple[pd.DataFrame, str]:
     except alchemy.exc.ArgumentError as error:
         raise ValueError("`data` is not a database URL. Write it as in sqlite:///bank.db.") from error
     source = f"{parsed.render_as_string(hide_password=True)}: {' '.join(query.split())}"
+    _check_reads(query)
     _check_sqlite_file(parsed)
     try:
-        engine = alchemy.create_engine(parsed, poolclass=alchemy.pool.NullPool)  # nothing stays open afterwards
+        options = _read_only(parsed) | dict(poolclass=alchemy.pool.NullPool)  # nothing stays open afterwards
+        engine = alchemy.create_engine(parsed, **options)
         with engine.connect() as connection:
             frame = pd.read_sql_query(alchemy.text(query), connection)
     except (ModuleNotFoundError, alchemy.exc.NoSuchModuleError) as error:
@@ -59,12 +66,30 @@ def _alchemy() -> ModuleType:
     return sqlalchemy
 
 
+def _check_reads(query: str) -> None:
+    """Raises ValueError for a query that does not begin as one that only reads."""
+    words = re.findall(r"[a-z]+", re.sub(r"--[^\n]*|/\*.*?\*/", " ", query, flags=re.DOTALL).lower())
+    if not words or words[0] not in READING:
+        raise ValueError(f"`query` must begin with {', '.join(READING)}, got {query[:40]!r}. It may only read.")
+
+
+def _read_only(url) -> dict:
+    """Options of an engine that cannot change a SQLite file; other databases roll back what is not committed."""
+    if not _is_sqlite_file(url):
+        return {}
+    place = f"{Path(url.database).resolve().as_uri()}?mode=ro"
+    return dict(creator=lambda: sqlite3.connect(place, uri=True))
+
+
+def _is_sqlite_file(url) -> bool:
+    name = url.database
+    return url.get_backend_name() == "sqlite" and name not in (None, "", ":memory:") and not name.startswith("file:")
+
+
 def _check_sqlite_file(url) -> None:
     """SQLite makes an empty database of a name that does not exist; a typing error must not."""
-    name = url.database
-    in_memory = name in (None, "", ":memory:") or name.startswith("file:")
-    if url.get_backend_name() == "sqlite" and not in_memory and not Path(name).is_file():
-        raise FileNotFoundError(f"`data` must name a SQLite file, got {name!r}. Check the name and the folder.")
+    if _is_sqlite_file(url) and not Path(url.database).is_file():
+        raise FileNotFoundError(f"`data` must name a SQLite file, got {url.database!r}. Check the name and the folder.")
 
 
 def _reason(error: BaseException) -> str:

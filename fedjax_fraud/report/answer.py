@@ -115,5 +115,5 @@ def _signed_verdict(row: Mapping) -> str:
         )
     text = interval(row, "difference", sign=True)
     if row["difference_low"] > 0:
-        return f"better by {text}"
-    return f"worse by {text}" if row["difference_high"] < 0 else f"not distinguishable ({text})"
+        return f"better ({text})"
+    return f"worse ({text})" if row["difference_high"] < 0 else f"not distinguishable ({text})"

@@ -20,7 +20,7 @@ SUFFIXES = (".md", ".csv")
 _HEADERS = ("case", "algorithm", "run", "AP (PR-AUC)", "MB", "sim. s", "difference", "wins", "div.")
 _LONGEST_CELL, _LONGEST_ON_PAGE = 24, 200
 _REASONS = {
-    OTHER_ROWS: "the runs saw other rows (data.sha256), so that equal seeds are no pairs",
+    OTHER_ROWS: "the runs saw other rows or features (data.sha256), so that equal seeds are no pairs",
     UNKNOWN_ROWS: "a run does not say which rows it saw",
     OTHER_SEEDS: "the runs have no seed in common",
 }

@@ -99,12 +99,24 @@ def _condition_names(case: Case) -> list[str]:
 def _leak_warning(case: Case) -> str:
     """A loud word when the features hold what is only known afterwards."""
     if not facts.leaks_label(case.manifest):
-        return ""
+        return _suspicion(case)
     return (
         "> **WARNING: THESE SCORES ARE NOT A DETECTION RESULT.** The features include account balances "
         '(`features = "all"`). In PaySim a fraud empties the account, so the balances give the label away, and the '
         "balances after the transaction are not even known when a bank must decide. Use them only to compare with "
         "work that does the same."
+    )
+
+
+def _suspicion(case: Case) -> str:
+    """A loud word when a feature by itself all but gives the label away."""
+    leaks = [leak for leak in facts.fact(case.manifest, "data", "suspected_leaks") or () if leak["is_feature"]]
+    if not leaks:
+        return ""
+    rules = ", ".join(f"`{leak['rule']}`" for leak in leaks)
+    return (
+        "> **WARNING: THESE SCORES MAY NOT BE A DETECTION RESULT.** One rule all but gives the label away: "
+        f"{rules}. If that is known only after the fact, leave the column out (`--drop`) and run again."
     )
 
 
@@ -380,7 +392,7 @@ def _incidents(case: Case) -> str:
 def _diverged_words(case: Case) -> str:
     """The settings that diverged, each by name."""
     diverged = tables.diverged_settings(case.rounds)
-    total = len(case.rounds[["setting", "alpha"]].drop_duplicates())
+    total = case.rounds["setting"].nunique()
     if diverged.empty:
         return f"Settings that diverged: 0 of {total:,}."
     names = [
