@@ -63,7 +63,7 @@ def plan_and_run(name: str) -> list[tuple[float, float]]:
     workload.start_jax()
     train, test = ff.data.split(ff.data.paysim_like(num_rows, seed=0))
     width, hidden = train.features.shape[1], changes.pop("hidden", (64, 32))
-    model = ff.models.mlp(width, hidden) if hidden else ff.models.logistic_regression(width)
+    model = ff.models.perceptron(width, hidden)
     guess = ff.sweep(train, test, model=model, dry_run=True, **changes).estimate
     timings = ff.sweep(train, test, model=model, **changes).manifest["timings"]
     whole = guess.compile_seconds + guess.run_seconds + guess.table_seconds

@@ -9,18 +9,15 @@ A program is saved when it has finished, and on the way at most every two second
 time. A run that is killed so loses what was done since the last save, and no program that had finished.
 """
 
-import hashlib
 import json
 import pathlib
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from fedjax_fraud import tensors
 from fedjax_fraud.files import TEMPORARY, remove_temporaries, strict_json, write_bytes_atomically
 
 IDENTITY = "identity.json"
@@ -90,9 +87,9 @@ class Checkpoint:
     def save(self, name: str, progress: Progress) -> None:
         """Keeps where program ``name`` stands."""
         began = time.monotonic()
-        arrays = {f"state/{path}": leaf for path, leaf in named_arrays(progress.state).items()}
-        arrays |= {f"history/{path}": leaf for path, leaf in named_arrays(progress.history).items()}
-        about = dict(next_round=str(progress.next_round), run_seconds=repr(progress.run_seconds), sha256=digest(arrays))
+        arrays = tensors.named_arrays(progress.state, "state") | tensors.named_arrays(progress.history, "history")
+        digest = tensors.digest(arrays)
+        about = dict(next_round=str(progress.next_round), run_seconds=repr(progress.run_seconds), sha256=digest)
         write_bytes_atomically(self._file(name), save(arrays, about))
         self._last_save = time.monotonic()
         self._cost = self._last_save - began
@@ -108,21 +105,11 @@ class Checkpoint:
         path = self._file(name)
         if not path.exists():
             return None
-        try:
-            with safe_open(path, "numpy") as file:
-                about = file.metadata() or {}
-                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no dict)
-        except (SafetensorError, OSError) as error:
-            raise ValueError(
-                f"The checkpoint {str(path)!r} is damaged: {error}. Remove it to start its part anew."
-            ) from None
-        if about.get("sha256") != digest(arrays):
-            raise ValueError(
-                f"The checkpoint {str(path)!r} is damaged: its digest differs. Remove it to start its part anew."
-            )
-        state, history = (
-            _filled(tree, part, arrays, path) for part, tree in (("state", like.state), ("history", like.history))
-        )
+        what, remedy = f"The checkpoint {str(path)!r}", "Remove it to start its part anew."
+        about, arrays = tensors.read(path, what, remedy)
+        tensors.check_digest(about.get("sha256"), arrays, what, remedy)
+        state = tensors.filled(like.state, "state", arrays, what, remedy)
+        history = tensors.filled(like.history, "history", arrays, what, remedy)
         return Progress(int(about["next_round"]), state, history, float(about["run_seconds"]))
 
     def _file(self, name: str) -> pathlib.Path:
@@ -153,30 +140,3 @@ def _short(value: Any) -> str:
     """A value in a message."""
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def named_arrays(tree) -> dict[str, np.ndarray]:
-    """Path -> leaf."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path): np.ascontiguousarray(leaf) for path, leaf in leaves}
-
-
-def _filled(like, part: str, arrays: Mapping[str, np.ndarray], path: pathlib.Path):
-    """A tree of the structure of ``like`` with the stored leaves."""
-    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-    names = [f"{part}/{jax.tree_util.keystr(where)}" for where, _ in leaves]
-    if {name for name in arrays if name.startswith(f"{part}/")} != set(names):
-        raise ValueError(
-            f"The checkpoint {str(path)!r} holds another kind of {part}. Remove it to start its part anew."
-        )
-    return jax.tree_util.tree_unflatten(structure, [arrays[name] for name in names])
-
-
-def digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 of names, types, shapes and values."""
-    known = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        known.update(f"{name} {array.dtype} {array.shape}".encode())
-        known.update(array.data.cast("B") if array.size else b"")
-    return known.hexdigest()

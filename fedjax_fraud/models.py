@@ -108,6 +108,11 @@ def mlp(num_features: int, hidden: tuple[int, ...] = (64, 32)) -> Model:
     return Model(init, apply, f"multi-layer perceptron {'-'.join(map(str, widths))}, ReLU")
 
 
+def perceptron(num_features: int, hidden: tuple[int, ...]) -> Model:
+    """``mlp`` with these widths, or ``logistic_regression``, which starts at zero, for ()."""
+    return mlp(num_features, hidden) if hidden else logistic_regression(num_features)
+
+
 def _check_width(num_features: int) -> None:
     if num_features < 1:
         raise ValueError(

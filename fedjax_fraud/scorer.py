@@ -9,12 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pandas as pd
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_safetensors
-from scipy.special import expit
 
-from fedjax_fraud import models
-from fedjax_fraud.checkpoint import digest, named_arrays
+from fedjax_fraud import models, tensors
 from fedjax_fraud.data import preprocessing as preprocessings
 from fedjax_fraud.files import strict_json, write_bytes_atomically
 from fedjax_fraud.types import Transactions
@@ -51,7 +48,7 @@ class Scorer(NamedTuple):
 
     def probabilities(self, frame: pd.DataFrame) -> np.ndarray:
         """The model's probabilities of fraud, ``[rows]`` float64. How well they are calibrated the report tells."""
-        return expit(self.logits(frame).astype(np.float64))
+        return _probabilities(self.logits(frame))
 
     def threshold(self, share: float) -> float:
         """The lowest probability at which at most ``share`` of the test rows are alerts (probability >= threshold).
@@ -97,12 +94,11 @@ def save_scorer(scorer: Scorer, path: str | os.PathLike) -> pathlib.Path:
     path = pathlib.Path(path)
     if path.suffix != ".safetensors":
         raise ValueError(f"`path` must end in .safetensors, got {path.name!r}. Name it so.")
-    arrays = {f"params/{name}": leaf for name, leaf in named_arrays(scorer.params).items()}
-    arrays["test_logits"] = scorer.test_logits
+    arrays = tensors.named_arrays(scorer.params, "params") | {"test_logits": scorer.test_logits}
     text = strict_json(
         dict(hidden=scorer.hidden, preprocessing=scorer.preprocessing.record(), about=dict(scorer.about))
     )
-    about = dict(format=str(FORMAT), scorer=text, sha256=digest(arrays | {"json": _bytes(text)}))
+    about = dict(format=str(FORMAT), scorer=text, sha256=tensors.digest(arrays | {"json": _bytes(text)}))
     return write_bytes_atomically(path, to_safetensors(arrays, about))
 
 
@@ -116,37 +112,22 @@ def load_scorer(path: str | os.PathLike) -> Scorer:
     path = pathlib.Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"`model` must name a file, got {str(path)!r}. Check the name and the folder.")
-    try:
-        with safe_open(path, "numpy") as file:
-            about = file.metadata() or {}
-            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no dict)
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"The model {path.name!r} is damaged: {error}. Copy it again.") from None
+    what, remedy = f"The model {path.name!r}", "Copy it again."
+    about, arrays = tensors.read(path, what, remedy)
     if about.get("format") != str(FORMAT):
         raise ValueError(f"{path.name!r} is not a model that this version saved. Train it again.")
-    if about.get("sha256") != digest(arrays | {"json": _bytes(about.get("scorer", ""))}):
-        raise ValueError(f"The model {path.name!r} is damaged: its digest differs. Copy it again.")
+    tensors.check_digest(about.get("sha256"), arrays | {"json": _bytes(about.get("scorer", ""))}, what, remedy)
     known = json.loads(about["scorer"])
     hidden = tuple(known["hidden"])
     preprocessing = preprocessings.from_record(known["preprocessing"])
-    params = _filled(hidden, len(preprocessing.names), arrays)
+    model = models.perceptron(len(preprocessing.names), hidden)
+    params = tensors.filled(jax.eval_shape(model.init, jax.random.key(0)), "params", arrays, what, remedy)
     return Scorer(preprocessing, hidden, params, arrays["test_logits"], known["about"])
-
-
-def _model(hidden: tuple[int, ...], num_features: int):
-    return models.mlp(num_features, hidden) if hidden else models.logistic_regression(num_features)
-
-
-def _filled(hidden: tuple[int, ...], num_features: int, arrays: Mapping[str, np.ndarray]):
-    """The parameters as a tree."""
-    shapes = jax.eval_shape(_model(hidden, num_features).init, jax.random.key(0))
-    leaves, structure = jax.tree_util.tree_flatten_with_path(shapes)
-    return structure.unflatten([arrays[f"params/{jax.tree_util.keystr(where)}"] for where, _ in leaves])
 
 
 def _logits(hidden: tuple[int, ...], params: Any, features: np.ndarray) -> np.ndarray:
     """``[rows]`` float32, some rows at a time; the last ones padded, so that one program does for all."""
-    run = jax.jit(_model(hidden, features.shape[1]).apply)
+    run = jax.jit(models.perceptron(features.shape[1], hidden).apply)
     size = min(ROWS_AT_A_TIME, max(len(features), 1))
     found = np.empty(len(features), np.float32)
     for first in range(0, len(features), size):
@@ -156,9 +137,16 @@ def _logits(hidden: tuple[int, ...], params: Any, features: np.ndarray) -> np.nd
     return found
 
 
+def _probabilities(logits: np.ndarray) -> np.ndarray:
+    """float64, from float32 logits."""
+    from scipy.special import expit  # a quarter of a second to import, which only those who score wait for
+
+    return expit(logits.astype(np.float64))
+
+
 def _threshold(ascending: np.ndarray, share: float) -> float:
     """The probability of the lowest score that at most ``share`` of the rows reach."""
-    probabilities = expit(ascending.astype(np.float64))
+    probabilities = _probabilities(ascending)
     allowed = int(np.floor(share * ascending.size + 1e-9))
     if allowed == ascending.size:
         return float(probabilities[0])

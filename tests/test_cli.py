@@ -298,21 +298,27 @@ class AskedError(BaseException):
     """Carries what the command line asked of `sweep`, past the place where errors become lines."""
 
 
-@pytest.fixture
-def asked(monkeypatch, tmp_path):
-    """What `sweep` is called with: (train, test, keyword arguments)."""
+def catching_what_is_asked(monkeypatch):
+    """Runs a command line and gives what it calls `sweep` with: (train, test, keyword arguments)."""
 
     def fake(train, test, **options):
         raise AskedError(train, test, options)
 
     monkeypatch.setattr(sys.modules["fedjax_fraud.sweep"], "sweep", fake)
 
-    def run(*arguments):
+    def run(arguments):
         with pytest.raises(AskedError) as caught:
-            cli.main(arguments_of("sweep", tmp_path, *arguments))
+            cli.main(arguments)
         return caught.value.args
 
     return run
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """What `sweep` is called with on forty good rows."""
+    run = catching_what_is_asked(monkeypatch)
+    return lambda *arguments: run(arguments_of("sweep", tmp_path, *arguments))
 
 
 SHOWN = ("algorithms", "alphas", "seeds", "num_rounds", "num_epochs", "client_lr", "mu", "baselines", "participation")

@@ -10,6 +10,7 @@ import pytest
 
 from fedjax_fraud import cli
 from fedjax_fraud.cli import processes
+from tests.test_cli import catching_what_is_asked
 
 NUM_ROWS = 240
 
@@ -39,25 +40,11 @@ def frame():
 OWN = ["--label", "is_fraud", "--positive", "Yes", "--silo", "bank", "--time", "ts", "--entity", "customer"]
 
 
-class AskedError(BaseException):
-    """Carries what the command line asked of ``sweep``."""
-
-
 @pytest.fixture
 def asked(monkeypatch, tmp_path):
     """The rows and options that ``sweep`` is called with."""
-
-    def fake(train, test, **options):
-        raise AskedError(train, test, options)
-
-    monkeypatch.setattr(sys.modules["fedjax_fraud.sweep"], "sweep", fake)
-
-    def run(*arguments):
-        with pytest.raises(AskedError) as caught:
-            cli.main(["sweep", "--out", str(tmp_path / "out"), *map(str, arguments)])
-        return caught.value.args
-
-    return run
+    run = catching_what_is_asked(monkeypatch)
+    return lambda *arguments: run(["sweep", "--out", str(tmp_path / "out"), *map(str, arguments)])
 
 
 def refusal(capsys, *arguments):

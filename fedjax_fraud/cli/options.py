@@ -98,47 +98,36 @@ def add_banks(parser: Parser, one: bool = False) -> None:
     )
 
 
-def add_training(parser: Parser) -> None:
-    """What is compared and how it is trained."""
-    group = parser.add_argument_group("training", "Several values are crossed.")
-    group.add_argument(
-        "--algorithms", nargs="+", default=["fedavg", "fedprox", "scaffold"], metavar="NAME", help="what to compare"
-    )
-    group.add_argument("--seeds", type=integer, default=10, metavar="N", help="runs of every federation")
+def add_training(parser: Parser, one: bool = False) -> None:
+    """What is compared and how it is trained; ``one``: a single setting."""
+    group = parser.add_argument_group("training", None if one else "Several values are crossed.")
+
+    def add(option: str, default, metavar: str, text: str, kind=number):
+        several = {} if one else dict(nargs="+")
+        default = default if one or default is None else [default]
+        group.add_argument(option, type=kind, default=default, metavar=metavar, help=text, **several)
+
+    if one:
+        add("--algorithm", "fedavg", "NAME", "how the banks train", str)
+        add("--seed", 0, "S", "of the banks, the start and the batches", integer)
+    else:
+        names = ["fedavg", "fedprox", "scaffold"]
+        group.add_argument("--algorithms", nargs="+", default=names, metavar="NAME", help="what to compare")
+        group.add_argument("--seeds", type=integer, default=10, metavar="N", help="runs of every federation")
     group.add_argument("--rounds", type=integer, default=10, metavar="N", help="communication rounds")
-    group.add_argument("--epochs", type=integer, nargs="+", default=[1], metavar="N", help="local epochs a round")
+    add("--epochs", 1, "N", "local epochs a round", integer)
     group.add_argument("--batch-size", type=integer, default=64, metavar="N", help="rows of a local batch")
-    group.add_argument("--client-lr", type=number, nargs="+", default=[0.1], metavar="X", help="local learning rate")
-    group.add_argument(
-        "--mu", type=number, nargs="+", default=[0.01], metavar="X", help="pull of FedProx, FedDyn, Ditto"
-    )
-    group.add_argument(
-        "--server-lr", type=number, nargs="+", metavar="X", help="of FedAvgM, FedAdagrad, FedAdam, FedYogi"
-    )
+    add("--client-lr", 0.1, "X", "local learning rate")
+    add("--mu", 0.01, "X", "pull of FedProx, FedDyn, Ditto")
+    add("--server-lr", None, "X", "of FedAvgM, FedAdagrad, FedAdam, FedYogi")
     group.add_argument("--client-optimizer", default="sgd", metavar="NAME", help="sgd, momentum or adam")
     group.add_argument(
         "--hidden", type=integer, nargs="*", default=[64, 32], metavar="N", help="widths; no number: logistic"
     )
-    group.add_argument(
-        "--baselines", action=argparse.BooleanOptionalAction, default=True, help="banks alone, and all rows pooled"
-    )
-
-
-def add_setting(parser: Parser) -> None:
-    """One setting: what ``add_training`` takes several values of."""
-    group = parser.add_argument_group("training")
-    group.add_argument("--algorithm", default="fedavg", metavar="NAME", help="how the banks train")
-    group.add_argument("--seed", type=integer, default=0, metavar="S", help="of the banks, the start and the batches")
-    group.add_argument("--rounds", type=integer, default=10, metavar="N", help="communication rounds")
-    group.add_argument("--epochs", type=integer, default=1, metavar="N", help="local epochs a round")
-    group.add_argument("--batch-size", type=integer, default=64, metavar="N", help="rows of a local batch")
-    group.add_argument("--client-lr", type=number, default=0.1, metavar="X", help="local learning rate")
-    group.add_argument("--mu", type=number, default=0.01, metavar="X", help="pull of FedProx, FedDyn, Ditto")
-    group.add_argument("--server-lr", type=number, metavar="X", help="of FedAvgM, FedAdagrad, FedAdam, FedYogi")
-    group.add_argument("--client-optimizer", default="sgd", metavar="NAME", help="sgd, momentum or adam")
-    group.add_argument(
-        "--hidden", type=integer, nargs="*", default=[64, 32], metavar="N", help="widths; no number: logistic"
-    )
+    if not one:
+        group.add_argument(
+            "--baselines", action=argparse.BooleanOptionalAction, default=True, help="banks alone, and all rows pooled"
+        )
 
 
 def add_conditions(parser: Parser) -> None:

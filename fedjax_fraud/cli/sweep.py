@@ -168,7 +168,6 @@ def _run(args: argparse.Namespace, is_first: bool, kept: pathlib.Path | None):
     train, test = rows.load(args)
     if processes.is_distributed(args):
         processes.check_same_rows(train, test)
-    width = train.features.shape[1]
     with Display(args.quiet or not is_first) as display:
         result = sweep(
             train,
@@ -180,7 +179,7 @@ def _run(args: argparse.Namespace, is_first: bool, kept: pathlib.Path | None):
             diagnostics=args.diagnostics,
             checkpoint=kept,
             resume=args.resume and kept is not None,
-            model=models.mlp(width, tuple(args.hidden)) if args.hidden else models.logistic_regression(width),
+            model=models.perceptron(train.features.shape[1], tuple(args.hidden)),
             partition_feature=args.partition_feature,
             baselines=args.baselines,
             alerts=alerts,

@@ -32,7 +32,7 @@ def add(commands) -> None:
     )
     options.add_data(parser)
     options.add_banks(parser, one=True)
-    options.add_setting(parser)
+    options.add_training(parser, one=True)
     options.add_output(parser)
     parser.set_defaults(run=run)
 
@@ -79,15 +79,14 @@ def _train(args: argparse.Namespace):
     ideal = {name: [getattr(IDEAL, name)] for name in CONDITION_KEYS}
     check_options(**chosen, **ideal, straggler_work=IDEAL.straggler_work, max_update_norm=None)
     train, test = rows.load(args)
-    width, hidden = train.features.shape[1], tuple(args.hidden)
-    model = models.mlp(width, hidden) if hidden else models.logistic_regression(width)
+    hidden = tuple(args.hidden)
     with Display(args.quiet) as display:
         result = sweep(
             train,
             test,
             **chosen,
             partition_feature=args.partition_feature,
-            model=model,
+            model=models.perceptron(train.features.shape[1], hidden),
             baselines=False,
             progress=display,
         )

@@ -27,6 +27,7 @@ from . import charts, facts, prose, specs, wording
 from .case import Case
 from .dossier import all_scores, glance
 from .question import asked
+from .store import sha256
 
 _FOLDER = pathlib.Path(__file__).parent
 ALL = "all"
@@ -116,7 +117,7 @@ def vega_bundle() -> str:
     if path is not None:
         with contextlib.suppress(OSError):  # A read-only home: put it together each time.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_bytes_atomically(path, f"{_sha256(script)}\n{script}".encode())
+            write_bytes_atomically(path, f"{sha256(script.encode())}\n{script}".encode())
     return script
 
 
@@ -126,11 +127,7 @@ def _kept_script(path: pathlib.Path | None) -> str | None:
         digest, _, script = path.read_text(encoding="utf-8").partition("\n") if path else ("", "", "")
     except (OSError, UnicodeDecodeError):
         return None
-    return script if script and digest == _sha256(script) else None
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return script if script and digest == sha256(script.encode()) else None
 
 
 # ---- parts of the page ------------------------------------------------------------------------------------------

@@ -55,12 +55,8 @@ def _overlap_words(manifest: Mapping) -> list[str]:
     overlap = facts.fact(manifest, "data", "account_overlap")
     if not overlap:
         return ["Account overlap between training and test rows: not known (no account columns)."]
-    words = [
-        f"{role}: {count_text(facts.number_fact(overlap, role, 'num_accounts_on_both_sides'))} accounts, in "
-        f"{100 * facts.number_fact(overlap, role, 'share_of_test_rows'):.2f} % of the test rows"
-        for role in overlap
-    ]
-    return [f"Account overlap between training and test rows, by role: {'; '.join(words)}."]
+    words = _by_role(overlap, "num_accounts_on_both_sides", "share_of_test_rows", "the test rows")
+    return [f"Account overlap between training and test rows, by role: {words}."]
 
 
 def _crossing_words(manifest: Mapping) -> list[str]:
@@ -68,12 +64,17 @@ def _crossing_words(manifest: Mapping) -> list[str]:
     crossings = facts.fact(manifest, "data", "silo_crossings")
     if not crossings:
         return []
-    words = [
-        f"{role}: {count_text(facts.number_fact(crossings, role, 'num_accounts_in_two_silos'))} accounts, in "
-        f"{100 * facts.number_fact(crossings, role, 'share_of_rows'):.2f} % of the rows"
-        for role in crossings
-    ]
-    return [f"Accounts that two banks or more have rows of, by role: {'; '.join(words)}."]
+    words = _by_role(crossings, "num_accounts_in_two_silos", "share_of_rows", "the rows")
+    return [f"Accounts that two banks or more have rows of, by role: {words}."]
+
+
+def _by_role(found: Mapping, count: str, share: str, rows: str) -> str:
+    """How many accounts each role has, and in what share of which rows."""
+    return "; ".join(
+        f"{role}: {count_text(facts.number_fact(found, role, count))} accounts, in "
+        f"{100 * facts.number_fact(found, role, share):.2f} % of {rows}"
+        for role in found
+    )
 
 
 def _leak_words(manifest: Mapping) -> list[str]:
