@@ -8,7 +8,7 @@ import pandas as pd
 
 from fedjax_fraud import partition
 from fedjax_fraud.algorithms import ALGORITHMS
-from fedjax_fraud.grid import CENTRALISED, Federation, Grid, federation_keys
+from fedjax_fraud.grid import CENTRALISED, Federation, Grid, federation_keys, with_bank_names
 from fedjax_fraud.program import History
 from fedjax_fraud.types import CommunicationCost, Model, Transactions
 
@@ -96,4 +96,4 @@ def partition_table(grid: Grid, train: Transactions) -> pd.DataFrame:
         partition.summary(owners.train, train.labels).assign(alpha=alpha, seed=seed)
         for (alpha, seed), owners in grid.owners.items()
     ]
-    return pd.concat(tables, ignore_index=True)
+    return with_bank_names(pd.concat(tables, ignore_index=True), grid.names)

@@ -56,12 +56,14 @@ class Grid(NamedTuple):
       centralised: for each seed and rate, one bank that holds every row. Empty without baselines.
       local_only: for each alpha, seed, rate and bank, that bank on its own. Empty without baselines.
       owners: (alpha, seed) -> who owns which rows; shared by all algorithms.
+      names: of the banks that the data name, by client; None for any other partition.
     """
 
     federations: list[Federation]
     centralised: list[Federation]
     local_only: list[Federation]
     owners: dict[tuple[float, int], Owners]
+    names: list | None = None
 
     @property
     def num_clients(self) -> int:
@@ -138,6 +140,11 @@ def _least_positives(least: int, labels: np.ndarray, train_labels: np.ndarray, n
     if not least or labels is train_labels:
         return least
     return min(max(1, least * num_positives // num_train), num_positives // num_clients)
+
+
+def with_bank_names(table: pd.DataFrame, names: list | None) -> pd.DataFrame:
+    """A table with a column ``client``, and with ``bank``, the client's name, where banks have names."""
+    return table if names is None else table.assign(bank=table["client"].map(dict(enumerate(names))))
 
 
 def bank_names(train: Transactions) -> list:
@@ -257,7 +264,8 @@ def make_grid(
             Federation(LOCAL_ONLY, alpha, seed, client_lr, math.nan, epochs, bank)
             for (alpha, seed), (client_lr, epochs), bank in itertools.product(owners, rates, numbers)
         ]
-    return Grid(federations, centralised, local_only, owners)
+    names = bank_names(train) if partition_kind == "natural" else None
+    return Grid(federations, centralised, local_only, owners, names)
 
 
 def _server_lrs(algorithm: str, given: Sequence[float] | None) -> Sequence[float]:

@@ -297,6 +297,7 @@ def sweep(
     score_began = time.perf_counter()
     found = (parts, outcomes, alone, bank_jobs, logits, params)
     rounds, bank_scores = _tables(*found, grid, model, num_rounds, train, test)
+    bank_scores = grids.with_bank_names(bank_scores, grid.names)
     timings["table_seconds"] = time.perf_counter() - score_began
     progress("decisions", 0, 1)
     score_began, rules = time.perf_counter(), evaluate.make_rules(alerts, test, test_set)
@@ -320,9 +321,6 @@ def sweep(
         decisions=rules.record(),
     )
     partitions = frames.partition_table(grid, train)
-    if partition_kind == "natural":
-        names = dict(enumerate(grids.bank_names(train)))
-        bank_scores["bank"], partitions["bank"] = bank_scores.client.map(names), partitions.client.map(names)
     manifest = json.loads(strict_json(manifest))  # as it will be read back
     return SweepResult(rounds, bank_scores, partitions, manifest, params, decisions)
 

@@ -20,12 +20,13 @@ import pandas as pd
 
 from fedjax_fraud.files import strict_json
 from fedjax_fraud.report import facts
+from fedjax_fraud.report.intervals import mean_interval
 from fedjax_fraud.report.tables import (
+    RANGES,
     SCORES,
     SETTING_KEYS,
     final_rounds,
     in_order,
-    mean_interval,
     spread_conditions,
     summarise,
 )
@@ -165,7 +166,7 @@ def _by_round(own: pd.DataFrame) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {}
     for step, group in own.groupby("round"):
         for score in SCORES:
-            interval = mean_interval(group[score])
+            interval = mean_interval(group[score], RANGES[score])
             for end, value in (("", interval.mean), ("_low", interval.low), ("_high", interval.high)):
                 found.setdefault(f"{score}{end}", {})[int(step)] = value
         for column, metric in (("mb", "mb_so_far"), ("time", "seconds_so_far")):

@@ -708,3 +708,14 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait() == 141
+
+
+def test_banks_of_the_data_keep_their_names_before_any_training(capsys, tmp_path):
+    rows = pd.DataFrame({"x": range(60), "bank": ["north", "south", "west"] * 20, "fraud": [0, 1, 0, 0, 0, 0] * 10})
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    given = ["--data", str(tmp_path / "rows.csv"), "--label", "fraud", "--silo", "bank"]
+    assert cli.main(["partition", *given, "--out", str(tmp_path / "out")]) == 0
+    assert cli.main(["sweep", *given, "--dry-run", "--seeds", "1", "--algorithms", "fedavg"]) == 0
+    printed = capsys.readouterr().out
+    assert all(printed.count(f"|{name}") == 2 for name in ("north", "south", "west"))
+    assert set(pd.read_csv(tmp_path / "out" / "partitions.csv")["bank"]) == {"north", "south", "west"}

@@ -242,7 +242,7 @@ def test_partitions_alone_are_written_from_one_table_or_several(result, tmp_path
 
 
 def test_the_dossier_answers_with_intervals_and_says_what_they_cover(text):
-    assert "FedProx (+" in text and "is ahead of FedAvg" in text and "Against a bank's own model" in text
+    assert "FedProx is ahead of FedAvg at alpha 0.1 (+" in text and "Against a bank's own model" in text
     assert "do **not** cover the choice of the test rows" in text
     assert "step sum" in text and "not a trapezoid area" in text
     assert "For FedProx several hyperparameters were run" in text

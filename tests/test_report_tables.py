@@ -1,9 +1,8 @@
-"""Tables: hand-worked values, scipy as the oracle of the interval, and what is left out being counted."""
+"""Tables: hand-worked values, and what is left out being counted."""
 
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.stats
 
 from fedjax_fraud.report import tables
 from tests.test_report import fake_result
@@ -25,38 +24,6 @@ def rounds_of(*settings, num_rounds=1) -> pd.DataFrame:
         frame = pd.DataFrame([row] * num_rounds)
         frames.append(frame.assign(round=np.arange(1, num_rounds + 1), average_precision=scores))
     return pd.concat(frames, ignore_index=True)
-
-
-# ---- intervals --------------------------------------------------------------------------------------------------
-
-
-def test_interval_is_scipys_t_interval():
-    values = np.random.default_rng(1).normal(0.3, 0.05, 10)
-    low, high = scipy.stats.t.interval(0.95, 9, loc=values.mean(), scale=scipy.stats.sem(values))
-    found = tables.mean_interval(values)
-    np.testing.assert_allclose([found.mean, found.low, found.high], [values.mean(), low, high], rtol=1e-12)
-    assert (found.n, found.num_dropped) == (10, 0)
-
-
-def test_interval_of_one_two_three_is_worked_by_hand():
-    found = tables.mean_interval([1.0, 2.0, 3.0])  # t(0.975, 2) = 4.302653, s = 1, half width 4.302653 / sqrt(3)
-    np.testing.assert_allclose(found[:3], [2, 2 - 2.484138, 2 + 2.484138], rtol=1e-6)
-
-
-def test_interval_of_one_value_has_no_bounds():
-    found = tables.mean_interval([0.25])
-    assert found.mean == 0.25 and np.isnan(found.low) and np.isnan(found.high) and found.n == 1
-
-
-def test_interval_drops_and_counts_what_is_not_finite():
-    found = tables.mean_interval([0.2, NAN, 0.4, np.inf])
-    assert found.mean == pytest.approx(0.3) and (found.n, found.num_dropped) == (2, 2)
-
-
-@pytest.mark.parametrize("values", [[], [NAN, NAN]])
-def test_interval_of_nothing_is_undefined_and_not_zero(values):
-    found = tables.mean_interval(values)
-    assert np.isnan(found.mean) and found.n == 0 and found.num_dropped == len(values)
 
 
 # ---- summary ----------------------------------------------------------------------------------------------------
@@ -244,60 +211,6 @@ def test_without_fedavg_there_is_no_target():
     assert tables.cost_to_target(rounds_of(dict(algorithm="scaffold"))).empty
 
 
-# ---- banks, partitions ------------------------------------------------------------------------------------------
-
-
-def banks_of(scores: dict[str, list], num_train=(10, 30)) -> pd.DataFrame:
-    """Two banks in one seed, with a score for each algorithm and bank; the second bank is the larger."""
-    rows = [
-        {
-            **dict(setting=number, algorithm=algorithm, alpha=0.1, seed=0, client_lr=0.1, mu=NAN, num_epochs=1),
-            **dict(client=client, num_train=num_train[client], num_train_positives=client, num_test=5),
-            **dict(num_test_positives=1, average_precision=score, roc_auc=0.5, log_loss=0.1),
-        }
-        for number, (algorithm, each) in enumerate(scores.items())
-        for client, score in enumerate(each)
-    ]
-    return pd.DataFrame(rows)
-
-
-def test_banks_are_ranked_by_size_and_compared_with_their_own_model():
-    table = tables.bank_table(banks_of({"fedavg": [0.5, 0.25], "local_only": [0.25, 0.5]}))
-    fedavg = table[table.algorithm == "fedavg"]
-    assert list(fedavg.bank_rank) == [1, 2] and list(fedavg.num_train) == [30, 10]
-    assert list(fedavg.difference) == [-0.25, 0.25] and list(fedavg.wins) == [0, 1]
-
-
-def test_banks_without_a_score_are_counted_and_not_zero():
-    row = tables.bank_summary(banks_of({"fedavg": [NAN, 1.0], "local_only": [NAN, 0.5]})).iloc[0]
-    assert row.average_precision == 1.0 and (row.num_defined, row.num_banks) == (1, 2)
-    assert (row.num_better, row.num_compared) == (1, 1)
-
-
-def test_a_bank_whose_test_rows_are_all_frauds_has_no_score():
-    banks = banks_of({"fedavg": [1.0, 0.5]}).assign(num_test_positives=[5, 1])
-    row = tables.bank_summary(banks).iloc[0]
-    assert row.average_precision == 0.5 and (row.num_defined, row.num_banks) == (1, 2)
-
-
-def test_banks_of_diverged_settings_are_left_out():
-    table = tables.bank_summary(banks_of({"fedavg": [0.5, 0.5], "scaffold": [0.1, 0.1]}), diverged=[1])
-    assert list(table.algorithm) == ["fedavg"] and table.num_compared[0] == 0
-
-
-def test_partition_table_counts_banks_without_fraud_and_without_rows():
-    frame = pd.DataFrame(dict(alpha=NAN, seed=0, client=[0, 1, 2], num_examples=[10, 5, 0], num_positives=[3, 0, 0]))
-    row = tables.partition_table(frame.assign(prevalence=0.1, kl=[0.1, 0.2, 0.3], tvd=0.0)).iloc[0]
-    assert (row.num_without_fraud, row.num_empty, row.num_banks) == (1, 1, 3)
-    assert (row.num_examples, row.num_examples_min, row.num_examples_max) == (5.0, 0, 10)
-    assert row.kl == pytest.approx(0.2)
-
-
-def test_diverged_settings_are_named():
-    table = tables.diverged_settings(rounds_of({}, dict(algorithm="scaffold", diverged=True, seed=7), num_rounds=2))
-    assert table[["setting", "algorithm", "seed"]].to_numpy().tolist() == [[1, "scaffold", 7]]
-
-
 # ---- settings that never trained --------------------------------------------------------------------------------
 
 
@@ -320,3 +233,8 @@ def test_an_idle_setting_is_counted_and_left_out_of_means_pairs_and_targets():
     late = rounds_of(dict(average_precision=0.4), num_rounds=3).assign(skipped=[True, True, False])
     assert tables.summarise(late).num_idle.item() == 0
     assert tables.cost_to_target(late).rounds_to_target.item() == 3
+
+
+def test_diverged_settings_are_named():
+    table = tables.diverged_settings(rounds_of({}, dict(algorithm="scaffold", diverged=True, seed=7), num_rounds=2))
+    assert table[["setting", "algorithm", "seed"]].to_numpy().tolist() == [[1, "scaffold", 7]]

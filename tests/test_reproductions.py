@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import reproduce
 from benchmarks.reproductions import cubes, digits, hospitals, outcome, quadratics, synthetic
-from fedjax_fraud.report.tables import mean_interval
+from fedjax_fraud.report.intervals import mean_interval
 
 # ---- R1 ---------------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from benchmarks.reproductions.outcome import (
 from fedjax_fraud import models
 from fedjax_fraud.algorithms import ALGORITHMS
 from fedjax_fraud.local import Objective
-from fedjax_fraud.report.tables import Interval, mean_interval
+from fedjax_fraud.report.intervals import Interval, mean_interval
 
 ALPHAS = (0.1, 0.5, 1.0)
 NAMES = {"fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD"}

@@ -18,7 +18,7 @@ from benchmarks.reproductions import engine, softmax, style
 from benchmarks.reproductions.outcome import Line, Outcome, Table, show_factor, sign_verdict, verdict
 from fedjax_fraud.algorithms import ALGORITHMS
 from fedjax_fraud.local import Objective
-from fedjax_fraud.report.tables import Interval, mean_interval
+from fedjax_fraud.report.intervals import Interval, mean_interval
 
 NUM_CLIENTS, ROWS_EACH, PIXELS, NUM_CLASSES = 100, 15, 64, 10
 NUM_TRAIN = NUM_CLIENTS * ROWS_EACH

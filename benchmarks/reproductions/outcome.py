@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_fraud.report.tables import Interval, mean_interval
+from fedjax_fraud.report.intervals import Interval, mean_interval
 
 HOLDS, FAILS, UNDECIDED, NOT_TESTED = "holds", "does not hold", "undecided", "not tested"
 

@@ -33,7 +33,7 @@ from benchmarks.reproductions.outcome import (
 )
 from fedjax_fraud.algorithms import ALGORITHMS
 from fedjax_fraud.local import Objective
-from fedjax_fraud.report.tables import mean_interval
+from fedjax_fraud.report.intervals import mean_interval
 
 NUM_DEVICES, NUM_FEATURES, NUM_CLASSES = 30, 60, 10
 VARIANTS = {"IID": (0.0, 0.0), "(0, 0)": (0.0, 0.0), "(0.5, 0.5)": (0.5, 0.5), "(1, 1)": (1.0, 1.0)}

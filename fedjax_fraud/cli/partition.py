@@ -58,12 +58,14 @@ def run(args: argparse.Namespace) -> None:
     grid.check_banks(args.partition, banks)
     train, _ = rows.load(args)
     alphas = args.alphas if args.partition in grid.SKEWED else [float("nan")]
+    names = grid.bank_names(train) if args.partition == "natural" else None
     tables = []
     for alpha in alphas:
         dealt = grid.partition_rows(
             args.partition, train, train, args.clients, alpha, args.seed, args.partition_feature, banks
         )
-        tables.append(summary(dealt, train.labels).assign(alpha=alpha, seed=args.seed))
+        table = summary(dealt, train.labels).assign(alpha=alpha, seed=args.seed)
+        tables.append(grid.with_bank_names(table, names))
     report.write_partitions(tables, out)
     if args.json:
         banks_of_all = [row for table in tables for row in table.to_dict("records")]

@@ -2,6 +2,7 @@
 
 from fedjax_fraud.files import strict_json, write_bytes_atomically
 
+from .bank_tables import bank_summary, bank_table, partition_table
 from .bundle import write, write_partitions
 from .compare import as_json, compare, differences, load_runs
 from .compare_view import (
@@ -14,17 +15,13 @@ from .compare_view import (
 )
 from .console import partition_lines, print_partitions, print_summary, summary_lines, summary_tables
 from .dossier import dossier
+from .intervals import Interval, mean_interval
 from .plan_view import plan_lines, print_plan
 from .store import StoredResult, check_output_folder, load
 from .tables import (
-    Interval,
-    bank_summary,
-    bank_table,
     best_settings,
     cost_to_target,
-    mean_interval,
     paired_differences,
-    partition_table,
     score_targets,
     summarise,
 )

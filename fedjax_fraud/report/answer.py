@@ -1,119 +1,206 @@
-"""The answer: who is ahead at which skew, and whether federating beats staying alone."""
+"""The answer: who is ahead at which skew, whether federating beats staying alone, and what to be careful about."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import pandas as pd
 
 from . import facts, tables
-from .case import Case, by_case, case_phrase
-from .wording import algorithm_name, interval, listed, number, plural
+from .case import Case, by_case, case_name, case_phrase
+from .wording import DASH, algorithm_name, alpha_name, conditions_name, interval, listed, markdown_table, number, plural
 
-_MOST_CLAUSES = 4
+_MOST_CASES = 4
+_DIGITS = 3
+
+
+class Verdicts(NamedTuple):
+    """How one says that a difference is above 0, below 0, or neither."""
+
+    above: str
+    below: str
+    neither: str
+
+
+_TO_FEDAVG = Verdicts("ahead of FedAvg", "behind FedAvg", "not distinguishable from FedAvg")
+_TO_ALONE = Verdicts("better", "worse", "not distinguishable")
 
 
 def answer(case: Case) -> str:
-    """Two sentences: who is ahead at which alpha, and whether federating beats staying alone."""
-    parts = ["## The answer", f"{_who_is_ahead(case)} {_does_it_pay(case)}", _basis(case)]
-    several = [algorithm_name(name) for name, count in tables.num_choices(case.rounds).items() if count > 1]
-    if several:
-        parts.append(
-            f"For {listed(several)} several hyperparameters were run, and this answer takes the best of each, chosen "
-            "on the same test rows: the more were tried, the more optimistic it is."
-        )
-    return "\n\n".join(parts)
+    """Two sentences with intervals, the differences behind them in a table, and what limits them."""
+    to_fedavg, to_alone = _differences(case)
+    parts = ["## The answer", f"{_who_is_ahead(case, to_fedavg)} {_does_it_pay(case, to_alone)}"]
+    parts += [_table(case, to_fedavg, to_alone), "\n".join(f"- {line}" for line in _cautions(case))]
+    return "\n\n".join(filter(None, parts))
 
 
-def _basis(case: Case) -> str:
-    """On how much the answer rests."""
-    num_seeds = case.rounds["seed"].nunique()
-    num_frauds = facts.number_fact(case.manifest, "data", "test", "num_positives")
-    frauds = "an unknown number of test frauds" if math.isnan(num_frauds) else plural(int(num_frauds), "test fraud")
-    return (
-        f"This rests on {plural(num_seeds, 'seed')} and {frauds}; the intervals are over seeds alone, and ROC-AUC and "
-        "loss, in the tables below, may order the algorithms differently."
-    )
+def _differences(case: Case) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Every federated algorithm against FedAvg; FedAvg, or the first algorithm there is, against the banks alone."""
+    to_fedavg = tables.paired_differences(case.best, match=())
+    to_alone = tables.paired_differences(case.best, reference="local_only", match=())
+    federated = [name for name in case.summary["algorithm"] if name not in tables.BASELINES]
+    return to_fedavg[~to_fedavg["algorithm"].isin(tables.BASELINES)], to_alone[
+        to_alone["algorithm"].isin(federated[:1])
+    ]
 
 
-def _who_is_ahead(case: Case) -> str:
+def _who_is_ahead(case: Case, differences: pd.DataFrame) -> str:
     """The first sentence."""
-    differences = tables.paired_differences(case.best, match=())
-    differences = differences[~differences["algorithm"].isin(tables.BASELINES)]
     if differences.empty:
         return "There is no FedAvg with another federated algorithm to compare it with, so no algorithm is ahead."
-    cases = list(by_case(differences))
-    if len(cases) > _MOST_CLAUSES:
+    if len(list(by_case(differences))) > _MOST_CASES:
         return _counted(differences, "FedAvg")
-    clauses = [f"at {case_phrase(case, row)} {_verdict(group)}" for row, group in cases]
+    clauses = [
+        f"{algorithm_name(name)} is {_verdict(case, rows, _TO_FEDAVG)}"
+        for name, rows in differences.groupby("algorithm", sort=False)
+    ]
     return f"On pooled PR-AUC, in pairs on the same data and seed, {'; '.join(clauses)}."
+
+
+def _does_it_pay(case: Case, differences: pd.DataFrame) -> str:
+    """The second sentence."""
+    if differences.empty:
+        return "Banks alone were not run, so whether federating pays is not answered."
+    if len(differences) > _MOST_CASES:
+        return _counted(differences, "a bank's own model")
+    name = algorithm_name(differences["algorithm"].iloc[0])
+    return f"Against a bank's own model on the same rows, {name} is {_verdict(case, differences, _TO_ALONE)}."
 
 
 def _counted(differences: pd.DataFrame, reference: str) -> str:
     """Too many cases for a sentence each: in how many of them an algorithm is ahead, behind, or neither."""
-    num_cases = len(list(by_case(differences)))
     clauses = []
     for name, rows in differences.groupby("algorithm", sort=False):
         ahead, behind = int((rows["difference_low"] > 0).sum()), int((rows["difference_high"] < 0).sum())
         counts = f"ahead in {ahead}, behind in {behind} and not distinguishable in {len(rows) - ahead - behind}"
         clauses.append(f"{algorithm_name(name)} is {counts}")
-    said = (
-        f"Over {num_cases} cases of skew and conditions, on pooled PR-AUC, in pairs on the same data and seed against"
+    return (
+        f"Over {len(list(by_case(differences)))} cases of skew and conditions, on pooled PR-AUC, in pairs on the same "
+        f"data and seed against {reference}: {'; '.join(clauses)} (each interval is in the tables of paired "
+        "differences)."
     )
-    return f"{said} {reference}: {'; '.join(clauses)} (each interval is in the tables of paired differences)."
 
 
-def _verdict(group: pd.DataFrame) -> str:
-    """What the paired intervals at one alpha say, the best first."""
-    ordered = group.sort_values("difference", ascending=False, kind="stable")
-    ahead = ordered[ordered["difference_low"] > 0]
-    behind = ordered[ordered["difference_high"] < 0]
-    undecided = ordered[~ordered.index.isin([*ahead.index, *behind.index])]
-    parts = ((ahead, "ahead of"), (undecided, "not distinguishable from"), (behind, "behind"))
-    clauses = [f"{listed(_with_difference(rows))} {_is(rows)} {words} FedAvg" for rows, words in parts if len(rows)]
-    return ", ".join(clauses)
+def _verdict(case: Case, differences: pd.DataFrame, words: Verdicts) -> str:
+    """Where one algorithm is above, below or neither; the intervals of what is decided."""
+    above, below = differences["difference_low"] > 0, differences["difference_high"] < 0
+    pairs = differences["num_pairs"]
+    kinds = (
+        (words.above, above, _with_interval),
+        (words.below, below, _with_interval),
+        (words.neither, ~above & ~below & (pairs > 1), lambda row: ""),
+        ("without an interval", pairs == 1, lambda row: f"({_interval(row)}, one seed, no interval)"),
+        ("without a usable pair", pairs == 0, lambda row: "(no usable pair)"),
+    )
+    clauses = [_clause(case, verdict, differences[which], shown) for verdict, which, shown in kinds if which.any()]
+    return listed(clauses)
 
 
-def _is(rows: pd.DataFrame) -> str:
-    """The verb for so many."""
-    return "is" if len(rows) == 1 else "are"
+def _clause(case: Case, verdict: str, rows: pd.DataFrame, shown) -> str:
+    """A verdict with the cases in which it holds, each with what is shown of it."""
+    places = [" ".join(filter(None, (place, shown(row)))) for place, row in _places(case, rows)]
+    places = list(filter(None, places))
+    return f"{verdict} {listed(places)}" if places else verdict
 
 
-def _with_difference(rows: pd.DataFrame) -> list[str]:
-    """Each algorithm with its difference, as the sentence needs it."""
-    return [_one_difference(row) for row in rows.to_dict("records")]
+def _places(case: Case, rows: pd.DataFrame) -> Iterator[tuple[str, dict]]:
+    """Where a row holds, ``at alpha 0.1``, then ``0.5``; empty for the only partition that there is."""
+    conditions = bool(conditions_name(case.summary.iloc[0].to_dict(), case.summary))
+    for number_, row in enumerate(rows.to_dict("records")):
+        if conditions:
+            yield f"{'' if number_ else 'at '}{case_phrase(case, row)}", row
+        elif math.isnan(row["alpha"]):
+            yield "", row
+        else:
+            yield f"{'' if number_ else 'at alpha '}{alpha_name(row['alpha'])}", row
 
 
-def _one_difference(row: Mapping) -> str:
-    """One algorithm and its difference to FedAvg; says why there is no interval."""
-    name = algorithm_name(row["algorithm"])
+def _interval(row: Mapping) -> str:
+    """A difference with its interval, if it has one."""
+    return interval(row, "difference", _DIGITS, sign=True)
+
+
+def _with_interval(row: Mapping) -> str:
+    return f"({_interval(row)})"
+
+
+def _table(case: Case, to_fedavg: pd.DataFrame, to_alone: pd.DataFrame) -> str:
+    """The differences of the two sentences: a line for each case, a column for each pair."""
+    columns = {}
+    for table, reference in ((to_fedavg, "FedAvg"), (to_alone, "a bank's own model")):
+        for name, rows in table.groupby("algorithm", sort=False):
+            cells = {case_name(case, row): _cell(row) for row in rows.to_dict("records")}
+            columns[f"{algorithm_name(name)} minus {reference}"] = cells
+    places = list(dict.fromkeys(case_name(case, row) for row, _ in by_case(case.best_summary)))
+    if not columns or len(places) > _MOST_CASES:
+        return ""
+    rows = [[place, *(cells.get(place, DASH) for cells in columns.values())] for place in places]
+    return f"**The differences behind it.**\n\n{markdown_table(('alpha', *columns), rows)}"
+
+
+def _cell(row: Mapping) -> str:
+    """A difference; on how many pairs, where some were left out."""
     if row["num_pairs"] == 0:
-        return f"{name} (no usable pair)"
-    if row["num_pairs"] == 1:
-        return f"{name} ({number(row['difference'], sign=True)}, one seed, no interval)"
-    return f"{name} ({interval(row, 'difference', sign=True)})"
+        return "no usable pair"
+    total = row["num_pairs"] + row["num_excluded"]
+    return _interval(row) + (f" ({row['num_pairs']} of {total} seeds)" if row["num_excluded"] else "")
 
 
-def _does_it_pay(case: Case) -> str:
-    """The second sentence: FedAvg, or the first algorithm there is, against each bank alone."""
-    federated = [name for name in case.summary["algorithm"] if name not in tables.BASELINES]
-    differences = tables.paired_differences(case.best, reference="local_only", match=())
-    if differences.empty or not federated:
-        return "Banks alone were not run, so whether federating pays is not answered."
-    name = federated[0]
-    rows = differences[differences["algorithm"] == name].to_dict("records")
-    if len(rows) > _MOST_CLAUSES:
-        return _counted(differences[differences["algorithm"] == name], "a bank's own model")
-    clauses = [f"{_signed_verdict(row)} at {case_phrase(case, row)}" for row in rows]
-    return f"Against a bank's own model on the same pooled rows, {algorithm_name(name)} is {', '.join(clauses)}."
+# ---- what limits it ---------------------------------------------------------------------------------------------
 
 
-def _signed_verdict(row: Mapping) -> str:
-    """Better, worse or open, with the interval."""
-    if row["num_pairs"] < 2:
-        return (
-            f"without an interval ({number(row['difference'], sign=True)}, {plural(row['num_pairs'], 'usable pair')})"
+def _cautions(case: Case) -> Iterator[str]:
+    """What a reader must know beside the two sentences, the gravest first."""
+    diverged = case.best_summary[case.best_summary["num_diverged"] > 0]
+    if len(diverged):
+        counts = (
+            f"{algorithm_name(row['algorithm'])} in {row['num_diverged']} of {plural(row['num_seeds'], 'run')}"
+            f"{_at(case, row)}"
+            for row in diverged.to_dict("records")
         )
-    text = interval(row, "difference", sign=True)
-    if row["difference_low"] > 0:
-        return f"better ({text})"
-    return f"worse ({text})" if row["difference_high"] < 0 else f"not distinguishable ({text})"
+        yield f"Diverged, and so in no mean and no pair: {_shortened(list(counts))}."
+    yield from chance_words(case.best_summary, case.prevalence)
+    several = [algorithm_name(name) for name, count in tables.num_choices(case.rounds).items() if count > 1]
+    if several:
+        yield (
+            f"For {listed(several)} several hyperparameters were run, and this answer takes the best of each, chosen "
+            "on the same test rows: the more were tried, the more optimistic it is."
+        )
+    num_frauds = facts.number_fact(case.manifest, "data", "test", "num_positives")
+    frauds = "an unknown number of test frauds" if math.isnan(num_frauds) else plural(int(num_frauds), "test fraud")
+    yield (
+        f"This rests on {plural(case.rounds['seed'].nunique(), 'seed')} and {frauds}; the intervals are over seeds "
+        "alone, and ROC-AUC and loss, in the tables below, may order the algorithms differently."
+    )
+
+
+def chance_words(summary: pd.DataFrame, prevalence: float) -> Iterator[str]:
+    """Which models do not rank better than chance; nothing if all do.
+
+    Args:
+      summary: ``tables.summarise``.
+      prevalence: of the test rows: the average precision of a random ranking.
+    """
+    found = summary[tables.no_better_than(summary, prevalence)]
+    if len(found):
+        names = (f"{algorithm_name(row['algorithm'])}{_at_case(row, summary)}" for row in found.to_dict("records"))
+        yield (
+            f"No better than a random ranking, as far as these seeds tell (PR-AUC not above the prevalence "
+            f"{number(prevalence)}): {_shortened(list(dict.fromkeys(names)))}."
+        )
+
+
+def _at(case: Case, row: Mapping) -> str:
+    return _at_case(row, case.summary)
+
+
+def _at_case(row: Mapping, among: pd.DataFrame) -> str:
+    """`` at alpha 0.1, 50% stragglers``, as far as there is more than one case."""
+    alpha = "" if math.isnan(row["alpha"]) else f"alpha {alpha_name(row['alpha'])}"
+    words = ", ".join(filter(None, (alpha, conditions_name(row, among))))
+    return f" at {words}" if words else ""
+
+
+def _shortened(items: list[str]) -> str:
+    """At most eight items."""
+    return listed(items if len(items) <= 8 else [*items[:7], f"{len(items) - 7} more"])

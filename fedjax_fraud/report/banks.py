@@ -10,8 +10,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from . import figures, styles
+from .bank_tables import bank_table
 from .decisions import joining_order
-from .tables import bank_table, best_settings, num_choices
+from .tables import best_settings, num_choices
 from .wording import plural, setting_names
 
 MOST_BANKS = 10

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedjax_fraud.files import strict_json
 
-from . import decisions, facts, tables, wording
+from . import bank_tables, decisions, facts, tables, wording
 from .wording import alpha_name, setting_names
 
 
@@ -26,7 +26,7 @@ class Case(NamedTuple):
     differences: dict[str, pd.DataFrame]  # ``tables.paired_differences`` to FedAvg, by score
     prevalence: float
     diverged: set[int]  # numbers of settings
-    by_rank: pd.DataFrame  # ``tables.bank_table`` of each algorithm's best hyperparameters
+    by_rank: pd.DataFrame  # ``bank_tables.bank_table`` of each algorithm's best hyperparameters
     decided: decisions.Decided | None
 
 
@@ -48,7 +48,7 @@ def case_of(result: Any) -> Case:
         {score: tables.paired_differences(result.rounds, metric=score) for score in tables.SCORES},
         facts.prevalence(manifest),
         diverged,
-        tables.bank_table(result.banks[result.banks["setting"].isin(best["setting"])], diverged),
+        bank_tables.bank_table(result.banks[result.banks["setting"].isin(best["setting"])], diverged),
         None if decided is None else decisions.decide(decided, summary, diverged),
     )
 

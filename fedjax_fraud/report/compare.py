@@ -15,15 +15,14 @@ import pandas as pd
 from fedjax_fraud.files import strict_json
 
 from . import facts
+from .intervals import mean_interval, with_bounds
 from .tables import (
     HYPERPARAMETERS,
     SETTING_KEYS,
     complete,
     final_rounds,
     in_listed_order,
-    mean_interval,
     summarise,
-    with_bounds,
 )
 
 OTHER_ROWS, OTHER_SEEDS, UNKNOWN_ROWS = "other rows", "no seed in common", "rows unknown"

@@ -3,6 +3,7 @@
 import io
 import math
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from . import facts
-from .tables import CONDITIONS, paired_differences, partition_table, summarise
+from .answer import chance_words
+from .bank_tables import partition_table
+from .tables import CONDITIONS, paired_differences, summarise
 from .wording import alpha_name, case_name, conditions_name, number, setting_names
 
 WIDTH = 100
@@ -59,14 +62,28 @@ def _summary_table(group: pd.DataFrame, conditions: str, summary: pd.DataFrame, 
 
 
 def summary_lines(result: Any) -> list[str]:
-    """The lines of ``summary_tables`` without colour."""
-    return [line for table in summary_tables(result) for line in table_lines(table)]
+    """The lines of ``summary_tables`` without colour, and what to know beside them."""
+    return [line for table in summary_tables(result) for line in table_lines(table)] + list(_notes(result))
 
 
 def print_summary(result: Any) -> None:
-    """Prints ``summary_tables``; a terminal narrower than 100 columns wraps cells."""
+    """Prints ``summary_tables`` and what to know beside them; a terminal narrower than 100 columns wraps cells."""
     for table in summary_tables(result):
         print_table(table)
+    for note in _notes(result):
+        print(note)
+
+
+def _notes(result: Any) -> Iterator[str]:
+    """What a reader of the tables must know, in lines of at most 100 columns."""
+    summary = summarise(result.rounds)
+    notes = list(chance_words(summary, facts.prevalence(result.manifest)))
+    if (summary["num_diverged"] > 0).any():
+        notes.append(
+            "Means are over the runs that did not diverge; a difference is over the seeds in which neither did, so it "
+            "need not be the difference of the means."
+        )
+    return (line for note in notes for line in textwrap.wrap(note, WIDTH))
 
 
 def partition_lines(partitions: pd.DataFrame | Sequence[pd.DataFrame]) -> list[str]:
@@ -100,7 +117,7 @@ def _banks_table(frame: pd.DataFrame) -> Table:
     for row in frame.to_dict("records"):
         shown = [f"{row[name]:,.0f}" for name in ("num_examples", "num_positives")]
         shown += [f"{row[name]:.3g}" if row[name] == row[name] else _MISSING for name in ("prevalence", "kl", "tvd")]
-        add_row(table, alpha_name(row["alpha"]), str(row["client"]), *shown)
+        add_row(table, alpha_name(row["alpha"]), str(row.get("bank", row["client"])), *shown)
     return table
 
 

@@ -8,11 +8,13 @@ import numpy as np
 import pandas as pd
 
 from . import facts
-from .tables import BASELINES, CASE, CONDITIONS, SETTING_KEYS, complete, mean_interval, spread_conditions
+from .intervals import NOT_NEGATIVE, SHARE, mean_interval, with_bounds
+from .tables import BASELINES, CASE, CONDITIONS, SETTING_KEYS, complete, spread_conditions
 from .wording import DASH, case_name, interval, markdown_table, number, quantity, setting_names
 
 POOLED = -1
 _PER_DAY = "per_day"
+_RANGES = {"cost": NOT_NEGATIVE, "saved": (-math.inf, 1.0)}  # all other measures are shares
 
 
 def decision_summary(decisions: pd.DataFrame, diverged: Collection[int] = ()) -> pd.DataFrame:
@@ -67,8 +69,7 @@ def _over_seeds(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     for key, group in frame.groupby(list(SETTING_KEYS), dropna=False, sort=True):
         row = dict(zip(SETTING_KEYS, key, strict=True)) | {"num_seeds": len(group)}
         for name in names:
-            over = mean_interval(group[name])
-            row |= {name: over.mean, f"{name}_low": over.low, f"{name}_high": over.high}
+            row |= with_bounds(name, mean_interval(group[name], _RANGES.get(name, SHARE)))
         rows.append(row)
     columns = [*SETTING_KEYS, "num_seeds", *(f"{name}{end}" for name in names for end in ("", "_low", "_high"))]
     return pd.DataFrame(rows, columns=columns)
@@ -255,7 +256,7 @@ def joining_section(by_rank: pd.DataFrame, bank_names: Mapping[int, str], most_b
     """Each bank's average precision by its own model, the federated ones and the centralised one, side by side.
 
     Args:
-      by_rank: ``tables.bank_table`` of each algorithm's best hyperparameters.
+      by_rank: ``bank_tables.bank_table`` of each algorithm's best hyperparameters.
       bank_names: rank -> name, where banks have names.
       most_banks: how many of the largest are shown.
     """

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from . import decisions, facts, tables, wording
+from . import bank_tables, decisions, facts, tables, wording
 from .answer import answer
 from .case import Case, bank_names, by_case, case_heading, case_name, case_of, case_phrase, names_of
 from .provenance import data_section, meaning_section, record_section
@@ -270,7 +270,7 @@ def _banks(case: Case) -> str:
     """What the banks get: all of them in a line, then by rank of size."""
     if case.banks.empty:
         return ""
-    summary = tables.bank_summary(case.banks, case.diverged)
+    summary = bank_tables.bank_summary(case.banks, case.diverged)
     rows = [
         _bank_summary_row(case, name, row)
         for name, row in zip(names_of(case, summary), summary.to_dict("records"), strict=True)
@@ -355,7 +355,7 @@ def _partitions(case: Case) -> str:
             *(_mean_and_range(row, name) for name in ("num_examples", "num_positives", "kl", "tvd")),
             *(str(row["num_without_fraud"]), str(row["num_empty"])),
         ]
-        for row in tables.partition_table(case.partitions).to_dict("records")
+        for row in bank_tables.partition_table(case.partitions).to_dict("records")
     ]
     headers = (
         *("alpha", "Banks x seeds", "Training rows", "Training frauds", "KL [nats]", "TVD", "Banks without fraud"),

@@ -5,24 +5,27 @@ The rules, the same in every table:
 * A setting that diverged is left out of means, intervals and pairs, and counted in a column beside them. So is an
   *idle* one, all of whose rounds were skipped: its scores are the untrained model's.
 * A score that is not finite (a one-class test set has no average precision) is left out and counted, never 0 or 0.5.
-* Intervals are 95 % Student t intervals of the mean over seeds; one seed has a mean and no interval (NaN bounds).
+* Intervals are 95 % Student t intervals of the mean over seeds; one seed has a mean and no interval (NaN bounds). The
+  interval of a score ends where scores end.
 * NaN is a value of a key: a natural partition has no ``alpha`` and FedAvg no ``mu``, and neither row is dropped.
 * A baseline knows no conditions (nobody waits for anybody) and stands beside the algorithms under each of them.
 """
 
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
-from scipy.special import stdtrit
 
 from fedjax_fraud.conditions import IDEAL
 from fedjax_fraud.grid import CONDITION_KEYS
 
+from .intervals import NOT_NEGATIVE, SHARE, mean_interval, mean_intervals, with_bounds
+
 SCORES = {"average_precision": 1, "roc_auc": 1, "log_loss": -1}
 """The scores, and whether more (1) or less (-1) is better."""
+
+RANGES = {"average_precision": SHARE, "roc_auc": SHARE, "log_loss": NOT_NEGATIVE, "drift": NOT_NEGATIVE}
+"""What can be: intervals are cut there."""
 
 BASELINES = ("centralised", "local_only")
 HYPERPARAMETERS = ("client_lr", "mu", "server_lr", "num_epochs")
@@ -35,51 +38,8 @@ CASE = ("alpha", *CONDITIONS)
 SETTING_KEYS = ("algorithm", *CASE, *HYPERPARAMETERS)
 
 _LISTED_FIRST = ("fedavg", "fedprox", "scaffold")
-_UNIT = ["setting", "alpha"]
-_CONFIDENCE = 0.95
+UNIT = ["setting", "alpha"]
 _BYTES_PER_MB = 1e6
-
-
-class Interval(NamedTuple):
-    """A mean and its 95 % t interval.
-
-    Attributes:
-      mean: mean of the finite values; NaN if there are none.
-      low: lower bound; NaN for fewer than two values.
-      high: upper bound; NaN for fewer than two values.
-      n: how many finite values there were.
-      num_dropped: how many values were left out because they are not finite.
-    """
-
-    mean: float
-    low: float
-    high: float
-    n: int
-    num_dropped: int
-
-
-def mean_interval(values: Float[np.ndarray, " seeds"] | pd.Series | list | tuple) -> Interval:
-    r"""Mean over seeds with a 95 % Student t interval, ``mean ± t_{0.975, n-1} s / sqrt(n)``.
-
-    Args:
-      values: one number per seed; values that are not finite are dropped and counted.
-
-    Returns: an ``Interval``; its bounds are NaN for ``n < 2``, its mean is NaN for ``n = 0``.
-
-    Example:
-      >>> [round(float(x), 3) for x in mean_interval([1.0, 2.0, 3.0])]
-      [2.0, -0.484, 4.484, 3.0, 0.0]
-    """
-    given = np.asarray(values, dtype=np.float64)
-    kept = given[np.isfinite(given)]
-    n = int(kept.size)
-    if n == 0:
-        return Interval(np.nan, np.nan, np.nan, 0, int(given.size))
-    mean = float(kept.mean())
-    half = np.nan
-    if n > 1:
-        half = float(stdtrit(n - 1, (1 + _CONFIDENCE) / 2) * kept.std(ddof=1) / np.sqrt(n))
-    return Interval(mean, mean - half, mean + half, n, int(given.size) - n)
 
 
 def complete(table: pd.DataFrame) -> pd.DataFrame:
@@ -104,7 +64,7 @@ def final_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
     """
     ordered = in_order(rounds)
     moved = ordered.assign(drift=ordered["drift"].where(~ordered["skipped"].astype(bool)))
-    totals = moved.groupby(_UNIT, dropna=False, as_index=False).agg(
+    totals = moved.groupby(UNIT, dropna=False, as_index=False).agg(
         bytes_down=("bytes_down", "sum"),
         bytes_up=("bytes_up", "sum"),
         drift=("drift", "mean"),
@@ -115,10 +75,10 @@ def final_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
         seconds=("seconds", lambda seconds: seconds.sum(min_count=1)),
         num_skipped=("skipped", "sum"),
     )
-    totals["idle"] = totals["num_skipped"] == ordered.groupby(_UNIT, dropna=False, as_index=False).size()["size"]
-    last = ordered.drop_duplicates(_UNIT, keep="last")
-    kept = [name for name in last.columns if name in _UNIT or name not in totals.columns]
-    final = spread_conditions(_spread_centralised(last[kept].merge(totals, on=_UNIT)))
+    totals["idle"] = totals["num_skipped"] == ordered.groupby(UNIT, dropna=False, as_index=False).size()["size"]
+    last = ordered.drop_duplicates(UNIT, keep="last")
+    kept = [name for name in last.columns if name in UNIT or name not in totals.columns]
+    final = spread_conditions(_spread_centralised(last[kept].merge(totals, on=UNIT)))
     _require_unique(final, [*SETTING_KEYS, "seed"])
     return final
 
@@ -128,9 +88,9 @@ def in_order(rounds: pd.DataFrame) -> pd.DataFrame:
 
     A centralised setting may stand in the table once for each alpha, so a setting is told by its number and alpha.
     """
-    ordered = complete(rounds).sort_values([*_UNIT, "round"], kind="stable").reset_index(drop=True)
+    ordered = complete(rounds).sort_values([*UNIT, "round"], kind="stable").reset_index(drop=True)
     total = ordered.assign(sent=ordered["bytes_down"] + ordered["bytes_up"])
-    so_far = total.groupby(_UNIT, dropna=False)[["sent", "seconds"]].cumsum()
+    so_far = total.groupby(UNIT, dropna=False)[["sent", "seconds"]].cumsum()
     return ordered.assign(mb=so_far["sent"] / _BYTES_PER_MB, time=so_far["seconds"])
 
 
@@ -149,7 +109,7 @@ def summarise(rounds: pd.DataFrame) -> pd.DataFrame:
     """
     final = final_rounds(rounds).rename(columns={"round": "num_rounds"})
     final["reference_bytes"] = _reference_bytes(final, "fedavg")
-    return _ordered([_summary_row(key, group) for key, group in _groups(final, SETTING_KEYS)])
+    return frame_of([_summary_row(key, group) for key, group in groups_of(final, SETTING_KEYS)])
 
 
 def curves(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -169,27 +129,7 @@ def curves(rounds: pd.DataFrame) -> pd.DataFrame:
     kept["drift"] = kept["drift"].where(usable & ~skipped)
     keys = ["algorithm", *CASE, "round"]
     costs = kept.groupby(keys, dropna=False, sort=True)[["mb", "time"]].mean()
-    return pd.concat([mean_intervals(kept, keys, [*SCORES, "drift"]), costs.reset_index(drop=True)], axis=1)
-
-
-def mean_intervals(frame: pd.DataFrame, keys: list[str], names: list[str]) -> pd.DataFrame:
-    """``mean_interval`` of several columns for each group of rows, without a loop over the groups.
-
-    Args:
-      frame: the rows; values that are not finite are dropped.
-      keys: the columns that make a group; NaN is a value like any other.
-      names: the columns to average.
-
-    Returns: the keys, in rising order, and each name with ``_low`` and ``_high``.
-    """
-    values = frame[names].astype(np.float64)
-    groups = frame[keys].assign(**values.where(np.isfinite(values))).groupby(keys, dropna=False, sort=True)
-    mean, count = groups.mean(), groups.count()
-    several = count.where(count > 1)
-    half = stdtrit(several - 1, (1 + _CONFIDENCE) / 2) * groups.std() / np.sqrt(several)
-    bounds = {"": mean, "_low": mean - half, "_high": mean + half}
-    columns = {f"{name}{end}": table[name] for name in names for end, table in bounds.items()}
-    return pd.DataFrame(columns).reset_index()
+    return pd.concat([mean_intervals(kept, keys, RANGES), costs.reset_index(drop=True)], axis=1)
 
 
 def paired_differences(
@@ -224,8 +164,8 @@ def paired_differences(
     pairs = pairs.assign(difference=pairs[metric] - pairs[f"{metric}_partner"])
     if (final["algorithm"] == reference).sum() == 0:
         pairs = pairs.iloc[:0]
-    rows = [_pair_row(key, group, SCORES[metric]) for key, group in _groups(pairs, SETTING_KEYS)]
-    return _ordered(rows, _PAIR_COLUMNS)
+    rows = [_pair_row(key, group, SCORES[metric]) for key, group in groups_of(pairs, SETTING_KEYS)]
+    return frame_of(rows, _PAIR_COLUMNS)
 
 
 def best_settings(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -244,11 +184,24 @@ def best_settings(rounds: pd.DataFrame) -> pd.DataFrame:
     usable = ~final["diverged"].astype(bool) & ~final["idle"] & np.isfinite(final["average_precision"])
     final["worth"] = final["average_precision"].where(usable, 0.0)
     chosen = []
-    for _, group in _groups(final, ("algorithm",)):
-        candidates = list(_groups(group, HYPERPARAMETERS))
+    for _, group in groups_of(final, ("algorithm",)):
+        candidates = list(groups_of(group, HYPERPARAMETERS))
         worths = [candidate["worth"].mean() for _, candidate in candidates]
         chosen.extend(candidates[int(np.argmax(worths))][1]["setting"])
     return rounds[rounds["setting"].isin(chosen)]
+
+
+def no_better_than(summary: pd.DataFrame, prevalence: float) -> pd.Series:
+    """Which rows of ``summarise`` have an average precision that cannot be told from a random ranking's.
+
+    Args:
+      summary: as ``summarise`` returns it.
+      prevalence: of the test rows; NaN = unknown, and then no row has.
+
+    Returns: bool, by row: the lower bound (the mean, where a single seed has no bounds) is at most the prevalence.
+    """
+    bound = summary["average_precision_low"].fillna(summary["average_precision"])
+    return bound <= prevalence
 
 
 def num_choices(rounds: pd.DataFrame) -> dict[str, int]:
@@ -290,59 +243,8 @@ def cost_to_target(rounds: pd.DataFrame, share: float = 0.95, reference: str = "
     federated = rounds[~rounds["algorithm"].isin(BASELINES)]
     targets = score_targets(rounds, share, reference)
     merged = in_order(federated).merge(targets, on=list(CASE), how="inner")
-    rows = [_target_row(key, group) for key, group in _groups(merged, SETTING_KEYS)]
-    return _ordered(rows, [*SETTING_KEYS, *_TARGET_COLUMNS])
-
-
-def bank_table(banks: pd.DataFrame, diverged: Collection[int] = ()) -> pd.DataFrame:
-    """What each bank gets, by rank of size: bank 1 is the largest of its federation.
-
-    Under a Dirichlet partition client 0 of one seed has nothing to do with client 0 of the next; the largest bank of
-    each seed does compare. A bank whose test rows have one class has no score, whatever the table says (all frauds
-    would be a perfect 1): it is left out and counted.
-
-    Args:
-      banks: one row per setting and client after the final round.
-      diverged: numbers of the settings to leave out.
-
-    Returns: one row per algorithm, alpha, hyperparameters and ``bank_rank``: ``num_seeds``, ``num_defined`` (seeds in
-      which this bank's score is defined), means of ``num_train`` and ``num_train_positives``, ``prevalence`` (of the
-      bank's test rows, mean over the seeds with a score: what a random ranking scores), ``average_precision`` with
-      ``_low`` and ``_high`` (over those defined), and against the bank's own model alone (``local_only``):
-      ``difference`` with ``_low`` and ``_high``, ``num_pairs``, ``wins``.
-    """
-    kept = _banks_beside_local(banks, diverged)
-    rows = [_bank_row(key, group) for key, group in _groups(kept, (*SETTING_KEYS, "bank_rank"))]
-    return _ordered(rows, [*SETTING_KEYS, *_BANK_COLUMNS])
-
-
-def bank_summary(banks: pd.DataFrame, diverged: Collection[int] = ()) -> pd.DataFrame:
-    """All banks of an algorithm in one row: the mean of per-bank scores, and how many banks gain.
-
-    The mean of per-bank average precisions is another number than the pooled average precision: never compare the two.
-
-    Args:
-      banks: one row per setting and client after the final round.
-      diverged: numbers of the settings to leave out.
-
-    Returns: one row per algorithm, alpha and hyperparameters: ``average_precision`` with ``_low`` and ``_high`` (per
-      seed the mean over the banks with a score, then over seeds), ``num_defined`` of ``num_banks`` (banks x seeds), and
-      ``num_better`` of ``num_compared`` (banks whose score is above that of their own model).
-    """
-    kept = _banks_beside_local(banks, diverged)
-    return _ordered([_bank_summary_row(key, group) for key, group in _groups(kept, SETTING_KEYS)])
-
-
-def partition_table(partitions: pd.DataFrame) -> pd.DataFrame:
-    """One row per alpha: how uneven the banks are, over banks and seeds.
-
-    Args:
-      partitions: one row per alpha, seed and client.
-
-    Returns: ``alpha, num_seeds, num_banks`` (banks x seeds), mean, ``_min`` and ``_max`` of ``num_examples``,
-      ``num_positives``, ``kl`` and ``tvd``, ``num_without_fraud`` (banks with rows and no fraud) and ``num_empty``.
-    """
-    return pd.DataFrame([_partition_row(key[0], group) for key, group in _groups(partitions, ("alpha",))])
+    rows = [_target_row(key, group) for key, group in groups_of(merged, SETTING_KEYS)]
+    return frame_of(rows, [*SETTING_KEYS, *_TARGET_COLUMNS])
 
 
 def diverged_settings(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -356,22 +258,9 @@ _PAIR_COLUMNS = [
     *("difference", "difference_low", "difference_high", "num_pairs", "wins", "num_excluded", "num_unpaired"),
 ]
 _TARGET_COLUMNS = ("target", "num_seeds", "num_reached", "rounds_to_target", "mb_to_target", "seconds_to_target")
-_BANK_COLUMNS = (
-    *("bank_rank", "num_seeds", "num_defined", "num_train", "num_train_positives", "prevalence"),
-    *(
-        "average_precision",
-        "average_precision_low",
-        "average_precision_high",
-        "difference",
-        "difference_low",
-        "difference_high",
-        "num_pairs",
-        "wins",
-    ),
-)
 
 
-def _groups(frame: pd.DataFrame, keys: tuple[str, ...]) -> Iterator[tuple[tuple, pd.DataFrame]]:
+def groups_of(frame: pd.DataFrame, keys: tuple[str, ...]) -> Iterator[tuple[tuple, pd.DataFrame]]:
     """Groups in sorted order of their keys; NaN is a key like any other, and comes last."""
     yield from frame.groupby(list(keys), dropna=False, sort=True)
 
@@ -406,7 +295,7 @@ def spread_conditions(final: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([final[~baseline], copies[final.columns]], ignore_index=True)
 
 
-def _ordered(rows: list[dict], columns: Collection[str] = ()) -> pd.DataFrame:
+def frame_of(rows: list[dict], columns: Collection[str] = ()) -> pd.DataFrame:
     """A frame of rows in the order of ``in_listed_order``, then by hyperparameters and rank."""
     if not rows:
         return pd.DataFrame(columns=list(columns))
@@ -426,11 +315,6 @@ def _place(algorithm: str) -> int:
     if algorithm in _LISTED_FIRST:
         return _LISTED_FIRST.index(algorithm)
     return len(_LISTED_FIRST) + (1 + BASELINES.index(algorithm) if algorithm in BASELINES else 0)
-
-
-def with_bounds(name: str, interval: Interval) -> dict[str, float]:
-    """The three columns of a mean: ``name``, ``name_low``, ``name_high``."""
-    return {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def _with_partner(final: pd.DataFrame, reference: str, match: tuple[str, ...], values: list[str]) -> pd.DataFrame:
@@ -465,7 +349,7 @@ def _summary_row(key: tuple, group: pd.DataFrame) -> dict:
     row["num_idle"] = int((group["idle"] & ~diverged).sum())
     row["num_used"] = mean_interval(used["average_precision"]).n
     for score in SCORES:
-        row |= with_bounds(score, mean_interval(used[score]))
+        row |= with_bounds(score, mean_interval(used[score], RANGES[score]))
     row |= _cost_columns(group)
     row["drift"] = mean_interval(used["drift"]).mean
     row["delta_norm_max"] = float(used["delta_norm_max"].max())
@@ -522,63 +406,3 @@ def _reached_by_half(values: pd.Series, num_seeds: int) -> float:
     """The smallest value by which at least half of all seeds are there; infinite if fewer ever are."""
     half = (num_seeds + 1) // 2
     return float(np.sort(values.to_numpy())[half - 1]) if len(values) >= half else np.inf
-
-
-def _banks_beside_local(banks: pd.DataFrame, diverged: Collection[int]) -> pd.DataFrame:
-    """The banks of settings that did not diverge, ranked by size, each beside its own model's score."""
-    kept = complete(banks[~banks["setting"].isin(list(diverged))])
-    two_classes = (kept["num_test_positives"] > 0) & (kept["num_test_positives"] < kept["num_test"])
-    kept = kept.assign(average_precision=kept["average_precision"].where(two_classes))
-    kept = kept.sort_values([*_UNIT, "num_train", "client"], ascending=[True, True, False, True], kind="stable")
-    kept = kept.assign(bank_rank=kept.groupby(_UNIT, dropna=False).cumcount() + 1)
-    shared = ["alpha", "seed", "client_lr", "num_epochs", "client"]
-    local = kept[kept["algorithm"] == "local_only"].drop_duplicates(shared)
-    local = local[[*shared, "average_precision"]].rename(columns={"average_precision": "local"})
-    return spread_conditions(kept.merge(local, on=shared, how="left"))
-
-
-def _compared(group: pd.DataFrame) -> pd.Series:
-    """Score minus own model's score, for the banks in which both are defined."""
-    difference = group["average_precision"] - group["local"]
-    return difference[np.isfinite(difference)]
-
-
-def _bank_row(key: tuple, group: pd.DataFrame) -> dict:
-    """One line of ``bank_table``."""
-    score, difference = mean_interval(group["average_precision"]), _compared(group)
-    row = dict(zip((*SETTING_KEYS, "bank_rank"), key, strict=True))
-    row["num_seeds"] = len(group)
-    row["num_defined"] = score.n
-    row["num_train"] = float(group["num_train"].mean())
-    row["num_train_positives"] = float(group["num_train_positives"].mean())
-    scored = group[np.isfinite(group["average_precision"])]
-    row["prevalence"] = float((scored["num_test_positives"] / scored["num_test"]).mean())
-    row |= with_bounds("average_precision", score)
-    row |= with_bounds("difference", mean_interval(difference))
-    row["num_pairs"] = len(difference)
-    row["wins"] = int((difference > 0).sum())
-    return row
-
-
-def _bank_summary_row(key: tuple, group: pd.DataFrame) -> dict:
-    """One line of ``bank_summary``."""
-    score = group["average_precision"]
-    per_seed = score.where(np.isfinite(score)).groupby(group["setting"]).mean()
-    difference = _compared(group)
-    row = dict(zip(SETTING_KEYS, key, strict=True)) | with_bounds("average_precision", mean_interval(per_seed))
-    row["num_banks"] = len(group)
-    row["num_defined"] = int(np.isfinite(score).sum())
-    row["num_compared"] = len(difference)
-    row["num_better"] = int((difference > 0).sum())
-    return row
-
-
-def _partition_row(alpha: float, group: pd.DataFrame) -> dict:
-    """One line of ``partition_table``."""
-    row = {"alpha": alpha, "num_seeds": group["seed"].nunique(), "num_banks": len(group)}
-    for name in ("num_examples", "num_positives", "kl", "tvd"):
-        values = group[name]
-        row |= {name: float(values.mean()), f"{name}_min": values.min(), f"{name}_max": values.max()}
-    row["num_without_fraud"] = int(((group["num_positives"] == 0) & (group["num_examples"] > 0)).sum())
-    row["num_empty"] = int((group["num_examples"] == 0).sum())
-    return row

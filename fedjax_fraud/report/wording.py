@@ -1,6 +1,7 @@
 """What things are called and how numbers are written, the same in the dossier, the figures and the terminal."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -103,10 +104,18 @@ def _setting_name(row: dict, shown: Sequence[str]) -> str:
 
 
 def number(value: float | int | np.number, digits: int = 4, sign: bool = False) -> str:
-    """A number with fixed decimals, a dash if it is undefined."""
+    """A number with fixed decimals, a dash if it is undefined; with its first digit where these would show a 0.
+
+    Example:
+      >>> number(0.12345), number(-0.00002, sign=True), number(3e-7), number(0.0)
+      ('0.1235', '-0.00002', '3e-7', '0.0000')
+    """
     if not math.isfinite(value):
         return DASH
-    return f"{value:{'+' if sign else ''}.{digits}f}"
+    plus = "+" if sign else ""
+    texts = [f"{value:{plus}.{more}f}" for more in range(digits, digits + 3)]
+    small = re.sub("e-0?", "e-", f"{value:{plus}.0e}")
+    return next((text for text in texts if float(text)), small if value else texts[0])
 
 
 def quantity(value: float | int | np.number) -> str:
