@@ -203,3 +203,40 @@ def test_every_column_with_too_many_values_is_named_at_once(capsys, frame, tmp_p
 def test_a_time_that_is_none_is_named_with_its_line(capsys, frame, tmp_path):
     frame.assign(ts=frame.ts.astype(str).where(frame.index != 30, "yesterday")).to_csv(tmp_path / "my.csv", index=False)
     assert "got 'yesterday' in line 32" in refusal(capsys, "--data", tmp_path / "my.csv", *OWN)
+
+
+def test_semicolons_are_said_before_training(asked, frame, tmp_path, capsys):
+    frame.to_csv(tmp_path / "my.csv", index=False, sep=";")
+    asked("--data", tmp_path / "my.csv", *OWN)
+    assert capsys.readouterr().out.startswith(f"my.csv (separated by semicolons): {NUM_ROWS} rows, ")
+
+
+def test_decimal_commas_are_one_line(capsys, frame, tmp_path):
+    frame.to_csv(tmp_path / "my.csv", index=False, sep=";", decimal=",")
+    line = refusal(capsys, "--data", tmp_path / "my.csv", *OWN)
+    assert "`amount`: numbers with a decimal comma" in line and "--drop" in line
+
+
+def test_without_a_label_the_first_remedy_is_to_name_it(capsys, frame, tmp_path):
+    frame.to_csv(tmp_path / "my.csv", index=False)
+    line = refusal(capsys, "--data", tmp_path / "my.csv")
+    assert line.index("--label COLUMN") < line.index("If it is PaySim's")
+    assert "two values are in `is_fraud`, `kind`" in line
+    assert "needs --label COLUMN and --query" in refusal(capsys, "--data", "sqlite:///bank.db")
+
+
+def test_a_label_of_other_values_names_the_option(capsys, frame, tmp_path):
+    frame.assign(is_fraud=frame.index % 3).to_csv(tmp_path / "my.csv", index=False)
+    line = refusal(capsys, "--data", tmp_path / "my.csv", "--label", "is_fraud", "--entity", "customer")
+    assert "holds 0, 1, 2" in line and "--positive VALUE" in line
+
+
+def test_a_gap_in_the_label_is_no_reason_to_drop_it(capsys, frame, tmp_path):
+    frame.assign(is_fraud=frame.is_fraud.where(frame.index != 8)).to_csv(tmp_path / "my.csv", index=False)
+    line = refusal(capsys, "--data", tmp_path / "my.csv", *OWN)
+    assert "no value in line 10 of my.csv. Give such rows their label, or remove them" in line and "--drop" not in line
+
+
+def test_a_gap_in_the_banks_names_the_option(capsys, frame, tmp_path):
+    frame.assign(bank=frame.bank.where(frame.index != 8)).to_csv(tmp_path / "my.csv", index=False)
+    assert "or leave out `silo=...` (--silo COLUMN)" in refusal(capsys, "--data", tmp_path / "my.csv", *OWN)

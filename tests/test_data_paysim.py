@@ -5,6 +5,7 @@ import pathlib
 
 import chex
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedjax_fraud.data import load_paysim
@@ -198,7 +199,7 @@ BAD_HEADERS = {
     "other capitals": (("newbalanceDest", "newBalanceDest"), ("Rename `newBalanceDest` to `newbalanceDest`",)),
     "action": (("type", "action"), ("`type` missing", "Rename `action` to `type`", "load_table")),
     "no label": (("isFraud,", "colour,"), ("`isFraud` missing from tiny.csv", "colour")),
-    "semicolons": ((",", ";"), ("`step`, `type`, `amount`, `isFraud` missing",)),
+    "semicolons in its header alone": ((",", ";"), ("1 fields in line 2 of tiny.csv, expected 11",)),
     "one name twice": (("nameDest", "nameOrig"), ("more than one column `nameOrig`",)),
 }
 
@@ -208,6 +209,27 @@ def test_a_missing_column_is_named_with_what_was_found_instead(write, case):
     change, expected = BAD_HEADERS[case]
     message = error_of(write(HEADER.replace(*change), *ROWS))
     assert not [part for part in expected if part not in message], message
+
+
+def test_a_file_in_another_format_is_to_name_its_label_first(write):
+    rows = [f"{row},{row}.5,{row % 2},{row % 5 // 4}" for row in range(20)]
+    message = error_of(write("when,paid,flag,is_fraud", *rows))
+    assert message.startswith(
+        "`path` tiny.csv is not in PaySim's format: name its label column, with `load_table`; two values are in "
+        "`is_fraud`, `flag`. If it is PaySim's: `step`"
+    )
+
+
+def test_a_parquet_file_is_to_name_its_label(tmp_path):
+    pd.DataFrame({"x": [1, 2, 3], "Class": [0, 1, 0]}).to_parquet(tmp_path / "rows.parquet")
+    assert "name its label column, with `load_table`; two values are in `Class`" in error_of(tmp_path / "rows.parquet")
+
+
+def test_semicolons_are_read_like_commas(write):
+    lines = (HEADER, *ROWS)
+    with_commas, with_semicolons = (load_paysim(write(*(line.replace(",", mark) for line in lines))) for mark in ",;")
+    chex.assert_trees_all_equal(with_semicolons.features, with_commas.features, strict=True)
+    assert with_semicolons.source == "tiny.csv (separated by semicolons)"
 
 
 def test_all_features_need_the_balances(write):

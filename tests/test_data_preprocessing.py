@@ -12,6 +12,7 @@ from fedjax_fraud.data import (
     describe_split,
     load_paysim,
     load_table,
+    paysim,
     preprocessing,
     read_frame,
     split,
@@ -160,6 +161,57 @@ def test_a_column_with_one_value_in_the_training_rows_is_left_out_and_said_so():
     assert "late" not in train.names
     late = next(one for one in describe_split(train, test)["columns"] if one["name"] == "late")
     assert (late["kind"], late["note"]) == ("constant", "one value in the training rows")
+
+
+def test_gaps_that_training_did_not_have_are_counted():
+    frame = messy()
+    train, *_ = halves(frame, "time")
+    rows = frame.assign(visits=frame.visits.where(frame.index % 4 > 0), opened=frame.opened.where(frame.index != 7))
+    assert train.preprocessing.new_gaps(frame) == {}  # age and kind have gaps, and had them in training
+    assert train.preprocessing.new_gaps(rows) == {"visits": 100, "opened": 1}
+    rows = frame.assign(fraud=frame.fraud, kind=frame.kind.fillna("web"))
+    train, _ = split(load(rows))
+    assert train.preprocessing.new_gaps(frame) == {"kind": int(frame.kind.isna().sum())}
+    assert train.preprocessing.unseen(frame) == {}
+
+
+def test_codes_of_a_new_file_meet_those_of_the_training_file(tmp_path):
+    """Also where no code of the new file begins with a zero, or one does in a column of numbers."""
+    rows = pd.DataFrame({"code": ["01067", "80331"] * 50, "x": np.arange(100) % 7, "y": np.arange(100) % 3 == 0})
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    train, test = split(load_table(tmp_path / "rows.csv", "y"), by="random")
+    both = np.concatenate([train.features, test.features])
+    made = train.preprocessing.features(read_frame(tmp_path / "rows.csv"))
+    chex.assert_trees_all_equal(np.unique(made, axis=0), np.unique(both, axis=0))
+    (tmp_path / "new.csv").write_text("code,x\n80331,05\n80331,6\n")
+    new = read_frame(tmp_path / "new.csv")
+    chex.assert_trees_all_equal(train.preprocessing.features(new), made[[5, 13]])
+    assert train.preprocessing.unseen(new) == {}
+
+
+@pytest.mark.parametrize(
+    "column, value", [("visits", "many"), ("amount", 1e300), ("fraud", None), ("fraud", "Perhaps")]
+)
+def test_what_is_wrong_with_a_new_table_is_told_without_advice_on_training(column, value):
+    train, *_, rows = halves(messy(), "time")
+    rows = rows.assign(**{column: rows[column].astype(object).where(rows.index != rows.index[3], value)})
+    if value == "Perhaps":
+        train = train._replace(
+            preprocessing=train.preprocessing._replace(encoding=train.encoding._replace(positive=None))
+        )
+    with pytest.raises(ValueError, match=f"`{column}`.* in row") as caught:
+        train.preprocessing.labels(rows)
+        train.preprocessing.features(rows)
+    assert not [word for word in ("`drop`", "`positive`", "`missing`") if word in str(caught.value)]
+
+
+def test_paysim_rows_in_other_types_are_numbers_or_refused():
+    rows = pd.DataFrame({"step": ["07", "8"], "type": ["TRANSFER"] * 2, "amount": ["1.5", "2"]})
+    assert paysim.frame_features(rows, "known_before").shape[0] == 2
+    with pytest.raises(ValueError, match="`amount` must hold numbers, got 'much' in row 2"):
+        paysim.frame_features(rows.assign(amount=["1", "much"]), "known_before")
+    with pytest.raises(ValueError, match="`type` must be one of"):
+        paysim.frame_features(rows.assign(type=[1, 2]), "known_before")
 
 
 def test_listed_categories_stay_whatever_the_training_rows_hold():

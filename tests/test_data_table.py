@@ -1,6 +1,7 @@
 """`load_table`: any table, and one clear line for every column that cannot be a feature."""
 
 import functools
+import gzip
 
 import chex
 import numpy as np
@@ -209,3 +210,107 @@ def test_the_unit_of_a_time_column_is_known_for_dates_and_where_it_is_named():
     assert load(drop=["at"]).hours_per_unit is None
     with pytest.raises(ValueError, match="`hours_per_unit`"):
         load(time="day", drop=["at"], hours_per_unit=0)
+
+
+@pytest.mark.parametrize(
+    "column, options, remedy",
+    [
+        ("bank", dict(silo="bank"), "leave out `silo=...`"),
+        ("day", dict(silo="bank", time="day"), "leave out `time=...`"),
+        ("value", dict(silo="bank", amount="value"), "leave out `amount=...`"),
+        ("ratio", dict(silo="bank", missing="refuse"), "`drop`, or let `missing` be 'fill'"),
+    ],
+)
+def test_the_advice_on_a_gap_is_that_of_the_column(column, options, remedy):
+    message = error_of(FRAME.assign(**{column: FRAME[column].where(FRAME.index != 1)}), **options)
+    assert f"`{column}` must have a value in every row, got no value in row 2" in message and remedy in message
+
+
+# ---- separators, decimal commas, codes --------------------------------------------------------------------------
+
+ROWS_OF_TEXT = ("code{0}x{0}kind{0}fraud", "01067{0}1.5{0}web{0}0", "80331{0}2.5{0}shop{0}1", "01067{0}-1{0}web{0}0")
+
+
+@pytest.mark.parametrize("mark, name", [(";", "semicolons"), ("\t", "tabs"), ("|", "vertical bars"), (",", None)])
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
+def test_what_separates_the_fields_is_seen_and_said(tmp_path, mark, name, suffix):
+    text = "\n".join(ROWS_OF_TEXT).format(mark) + "\n"
+    path = tmp_path / f"rows.{suffix}"
+    path.write_bytes(gzip.compress(text.encode()) if suffix.endswith("gz") else text.encode())
+    loaded = load_table(path, "fraud")
+    assert loaded.names == ("code=01067", "code=80331", "x", "kind=shop", "kind=web")
+    assert loaded.source == (path.name if name is None else f"{path.name} (separated by {name})")
+
+
+def test_a_place_in_a_file_with_semicolons_is_its_line(write):
+    message = error_of(write('"x";fraud', "1;0", '"2";7'))
+    assert "line 3" in message and "7.0" in message
+    assert "3 fields in line 3" in error_of(write("x;fraud", "1;0", "2;1;5"))
+
+
+def test_a_name_with_a_comma_among_semicolons_is_a_name(write):
+    assert load_table(write("paid, EUR;fraud;x", "1;0;1", "2;1;2"), "fraud").names == ("paid, EUR", "x")
+
+
+def test_the_separator_of_a_file_without_names_gives_as_many_fields_as_names(write):
+    path = write("1,5;2;0", "2,5;3;1", name="bare.data")
+    assert load_table(path, "y", columns=["a", "b", "y"], drop=["a"]).names == ("b",)
+
+
+@pytest.mark.parametrize("options", [{}, dict(amount="paid"), dict(time="paid")])
+def test_decimal_commas_are_named_and_not_taken_for_text(write, options):
+    lines = ("paid;kind;share;fraud", "1,5;a;1;0", "1.234,75;b;0,25;1", "?;a;2;0", "3;a;0,5;1")
+    message = error_of(write(*lines), **options)
+    assert message.startswith("`paid`, `share`: numbers with a decimal comma, such as '1,5' in line 2 of tiny.csv.")
+    assert "1.5 for 1,5" in message
+
+
+def test_thousands_alone_are_no_decimal_commas(write):
+    assert "thousands separators" in error_of(write("x;fraud", "1,234;0", "12,345;1", "7;0"))
+
+
+CODES = ["01067", "80331", None, "01067"]
+
+
+@pytest.mark.parametrize("kind", ["frame", "csv", "parquet"])
+def test_digits_with_leading_zeros_are_codes_and_that_is_said(tmp_path, kind):
+    frame = pd.DataFrame(dict(code=CODES, x=[1.0, 2, 3, 4], fraud=[0, 1, 0, 1]))
+    path = tmp_path / f"rows.{kind}"
+    if kind != "frame":
+        frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
+    loaded = load_table(frame if kind == "frame" else path, "fraud")
+    assert loaded.names == ("code=01067", "code=80331", "code is missing", "x")
+    assert "digits with leading zeros: codes, not numbers" in loaded.encoding.describe()
+    assert "digits with leading zeros" in loaded.encoding.summary()
+
+
+def test_codes_longer_than_any_number_keep_their_zeros_too(write):
+    long, other = "0" * 5 + "1" * 20, "2" * 25
+    loaded = load_table(write("code,x,fraud", f"{long},1,0", f"{other},2,1"), "fraud")
+    assert loaded.names == (f"code={long}", f"code={other}", "x")
+
+
+@pytest.mark.parametrize("values", [("0", "10", "0.5"), ("0", "-1", "1"), ("0.07", "00.5", "1e3")])
+def test_numbers_that_begin_with_a_zero_are_numbers(write, values):
+    rows = (f"{value},{at % 2}" for at, value in enumerate(values))
+    assert load_table(write("x,fraud", *rows), "fraud").names == ("x",)
+
+
+def test_codes_of_one_file_are_codes_in_all_of_them(write):
+    paths = [write("code,x,fraud", "01,1,0", name="a.csv"), write("code,x,fraud", "12,2,1", name="b.csv")]
+    assert load_table(paths, "fraud").names == ("code=01", "code=12", "x")
+    assert load_table(paths[::-1], "fraud").names == ("code=01", "code=12", "x")
+
+
+def test_label_time_and_amount_are_numbers_whatever_zeros_they_begin_with(write):
+    path = write("t,paid,bank,fraud", "08,007,01,00", "09,010,02,01", "10,120,02,00")
+    loaded = load_table(path, "fraud", time="t", amount="paid", silo="bank", hours_per_unit=1)
+    assert loaded.labels.tolist() == [0, 1, 0] and loaded.names == ("paid",)
+    assert loaded.time.tolist() == [8, 9, 10] and loaded.amount.tolist() == [7, 10, 120]
+    assert loaded.silo.tolist() == ["01", "02", "02"]
+
+
+def test_too_many_codes_are_explained():
+    frame = pd.DataFrame({"shop": [f"{row:04d}" for row in range(60)], "x": range(60), "fraud": [0, 1, 0] * 20})
+    message = error_of(frame)
+    assert "`shop` is a category of 60" in message and "leading zeros, such as 0000" in message

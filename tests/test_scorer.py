@@ -1,6 +1,7 @@
 """A kept model scores a new table as the training did, names what is wrong with it, and knows its thresholds."""
 
 import json
+import warnings
 
 import chex
 import jax
@@ -166,3 +167,67 @@ def test_a_model_that_diverged_is_not_kept(tmp_path, capsys, monkeypatch):
     out = tmp_path / "out"
     assert cli.main(["train", "--data", str(tmp_path / "table.csv"), *options.split(), "--out", str(out)]) == 2
     assert "diverged" in capsys.readouterr().err and not out.exists()
+
+
+@pytest.fixture
+def scored(kept, tmp_path, capsys, monkeypatch):
+    """Runs ``score`` on a table: gives its exit status, and what it prints and warns of."""
+    monkeypatch.setattr(processes, "set_up_jax", lambda keep_programs: None)
+    path = scorer.save_scorer(kept[0], tmp_path / "model.safetensors")
+
+    def run(frame, *options, **csv):
+        frame.to_csv(tmp_path / "new.csv", index=False, **csv)
+        status = cli.main(["score", str(path), str(tmp_path / "new.csv"), *options])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_gaps_that_training_did_not_have_are_warned_of_and_in_the_json(scored):
+    frame = make_table(seed=4).drop(columns="fraud")
+    frame.loc[:4, "kind"] = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        status, out, err = scored(frame, "--json")
+    assert status == 0 and json.loads(out)["new_gaps"] == {"kind": 5}  # amount had gaps in training
+    assert json.loads(out)["unseen_categories"] == {}
+    assert err.startswith("fedjax-fraud: warning: no value where the training rows had one: `kind` in 5 rows.")
+    assert err.count("\n") == 1
+
+
+def test_without_new_gaps_nothing_is_warned_of(scored):
+    status, out, err = scored(make_table(seed=4), "--json")
+    assert (status, err, json.loads(out)["new_gaps"]) == (0, "", {})
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda rows: rows.drop(columns="kind"), "new.csv' lacks the column `kind`"),
+        (lambda rows: rows.assign(amount="much"), "`amount` must hold numbers, got 'much' in row 1 of new.csv"),
+        (
+            lambda rows: rows.assign(fraud=7),
+            "`fraud` holds 7, and must be 1 (fraud) or 0 (genuine), got 7.0 in row 1 of new",
+        ),
+        (lambda rows: rows.assign(fraud=rows.fraud.where(rows.index > 0)), "leave the column out: it is not needed"),
+        (lambda rows: rows.assign(when="soon"), "`when` must hold dates"),
+    ],
+)
+def test_what_is_wrong_with_the_file_is_said_in_words_of_score(scored, change, words):
+    status, _, err = scored(change(make_table(seed=4)))
+    assert status == 2 and words in err and err.count("\n") == 1, err
+    assert not [word for word in ("`frame`", "--drop", "--data", "--positive", "--missing") if word in err], err
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [("--alerts-share 5", "`share` (--alerts-share) must be in"), ("--threshold 3", "`threshold` (--threshold) must")],
+)
+def test_an_option_of_score_out_of_range_is_named(scored, options, words):
+    assert words in scored(make_table(seed=4), *options.split())[2]
+
+
+def test_a_file_with_semicolons_is_scored_as_it_is_written(scored, tmp_path):
+    assert scored(make_table(seed=4), sep=";")[0] == 0
+    header, first, *_ = (tmp_path / "new-scored.csv").read_text().splitlines()
+    assert header == "amount;kind;when;fraud;fraud_probability;alert" and first.count(";") == 5

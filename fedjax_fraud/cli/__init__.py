@@ -64,17 +64,17 @@ def _version() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status: see ``EPILOG``."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    debug = "--debug" in argv
+    debug, command = "--debug" in argv, None
     try:
         args = parser.parse(make_parser(), argv)
-        debug = args.debug
+        debug, command = args.debug, args.command
         options.settle(args)
-        with errors.warnings_in_one_line():
+        with errors.warnings_in_one_line(command):
             args.run(args)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever reads has seen enough, as ``head`` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.PIPE_CLOSED
     except (Exception, KeyboardInterrupt) as error:
-        return errors.report(error, debug)
+        return errors.report(error, debug, command)
     return errors.DONE

@@ -53,7 +53,7 @@ OPTION_OF = {
     "`false_alarm`": "--false-alarm-cost",
     "`drop`": "--drop",
     "`entity`": "--entity",
-    "`positive`": "--positive",
+    "`positive`": "--positive VALUE",
     "`silo_buckets`": "--silo-buckets",
     "`missing`": "--missing",
     "`columns`": "--columns",
@@ -61,24 +61,46 @@ OPTION_OF = {
     "`mlflow`": "--mlflow",
     "`coordinator`": "--coordinator HOST:PORT",
     "by='time'": "--split time",
+    "by='random'": "--split random",
+    "`time=...`": "--time COLUMN",
+    "`amount=...`": "--amount COLUMN",
+    "The output folder": "--out",
+    "The output file": "--out",
+    "in another folder": "--out",
 }
 
+IN_COMMAND = {
+    "train": {
+        "`algorithms`": "`algorithm` (--algorithm)",
+        "`alphas`": "`alpha` (--alpha)",
+        "`seed`": "`seed` (--seed)",
+    },
+    "score": {
+        "`path`": "`path` (FILE)",
+        "`path_or_frame`": "`path_or_frame` (FILE)",
+        "`model`": "`model` (MODEL)",
+        "`share`": "`share` (--alerts-share)",
+        "`threshold`": "`threshold` (--threshold)",
+    },
+}
+"""Where a command takes one value instead of several, or has no options for its files."""
 
-def report(error: BaseException, debug: bool) -> int:
+
+def report(error: BaseException, debug: bool, command: str | None = None) -> int:
     """Prints one line about ``error`` on standard error, after its traceback if asked; returns the exit status."""
     if debug:
         traceback.print_exception(error)
-    print(line(error), file=sys.stderr)
+    print(line(error, command), file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     return USAGE_ERROR if isinstance(error, ValueError | OSError | MemoryError | OverflowError) else UNEXPECTED
 
 
-def line(error: BaseException) -> str:
-    """The one line about an error."""
+def line(error: BaseException, command: str | None = None) -> str:
+    """The one line about an error of a command."""
     if isinstance(error, KeyboardInterrupt):
         return f"{PROGRAM}: interrupted"
-    words = in_options(str(error))
+    words = in_options(str(error), command)
     if isinstance(error, MemoryError | OverflowError):
         return f"{PROGRAM}: error: that is more than this machine holds ({words}). Lower --rounds, --rows or --seeds."
     if isinstance(error, ValueError | OSError):
@@ -86,20 +108,21 @@ def line(error: BaseException) -> str:
     return f"{PROGRAM}: unexpected error: {type(error).__name__}: {words} (--debug shows where; please report it)"
 
 
-def in_options(message: str) -> str:
+def in_options(message: str, command: str | None = None) -> str:
     """A message of the library on one line, with the option beside each argument that has another name here."""
     message = " ".join(message.split())
-    for argument, option in OPTION_OF.items():
-        message = message.replace(argument, f"{argument} ({option})", 1)
+    own = IN_COMMAND.get(command, {})
+    for argument, option in ({name: f"{name} ({option})" for name, option in OPTION_OF.items()} | own).items():
+        message = message.replace(argument, option, 1)
     return message
 
 
 @contextlib.contextmanager
-def warnings_in_one_line() -> Iterator[None]:
-    """Warnings without the place in our code where they arose."""
+def warnings_in_one_line(command: str | None = None) -> Iterator[None]:
+    """Warnings of a command without the place in our code where they arose."""
 
     def show(message, category, filename, lineno, file=None, line=None):
-        print(f"{PROGRAM}: warning: {in_options(str(message))}", file=sys.stderr, flush=True)
+        print(f"{PROGRAM}: warning: {in_options(str(message), command)}", file=sys.stderr, flush=True)
 
     with warnings.catch_warnings():
         warnings.showwarning = show

@@ -53,6 +53,8 @@ def _read(args: argparse.Namespace):
                 f"--{given[0].replace('_', '-')} needs --label COLUMN too: without it the file is taken for PaySim's. "
                 "Name the label."
             )
+        if "://" in source:
+            raise ValueError("--data with a database needs --label COLUMN and --query SQL. Name both.")
         return data.load_paysim(source, features=args.features, cache=cache.cache_folder() if args.cache else None)
     try:
         return data.load_table(

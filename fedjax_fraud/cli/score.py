@@ -1,7 +1,10 @@
 """``fedjax-fraud score``: new transactions through a kept model."""
 
 import argparse
+import contextlib
 import pathlib
+import warnings
+from collections.abc import Iterator, Mapping
 
 from fedjax_fraud.cli import folders, options
 from fedjax_fraud.cli.parser import PROGRAM, Parser, number
@@ -38,6 +41,8 @@ def run(args: argparse.Namespace) -> None:
     """Scores the file and writes the table."""
     from fedjax_fraud import data, scorer
 
+    if "://" in args.file:
+        raise ValueError(f"FILE must be a CSV or Parquet file, got {args.file!r}. Export the rows from the database.")
     out = _output(args.file, args.out)
     kept = scorer.load_scorer(args.model)
     threshold = kept.threshold(args.alerts_share) if args.threshold is None else args.threshold
@@ -49,13 +54,16 @@ def run(args: argparse.Namespace) -> None:
             raise ValueError(
                 f"`{name}` is a column of {args.file!r} already. Rename it, or score the table without it."
             )
-    labels = kept.preprocessing.labels(frame)
-    probabilities = kept.probabilities(frame)
+    with _in_words_of(args.file):
+        labels = kept.preprocessing.labels(frame)
+        probabilities = kept.probabilities(frame)
+        new_gaps = kept.preprocessing.new_gaps(frame)
+    _warn_of_gaps(new_gaps)
     alert = probabilities >= threshold
     added = dict(zip(ADDED, (probabilities, alert.astype("int8")), strict=True))
-    _write(_as_written(args.file, frame).assign(**added), out)
+    _write(_as_written(args.file, frame).assign(**added), out, _separator(args.file))
     answer = dict(file=str(out), num_rows=len(frame), num_alerts=int(alert.sum()), threshold=threshold)
-    answer |= dict(unseen_categories=kept.preprocessing.unseen(frame))
+    answer |= dict(unseen_categories=kept.preprocessing.unseen(frame), new_gaps=new_gaps)
     if labels is not None and labels.any():
         answer |= _quality(labels, probabilities, alert)
     if args.json:
@@ -64,13 +72,43 @@ def run(args: argparse.Namespace) -> None:
         _print(answer)
 
 
+@contextlib.contextmanager
+def _in_words_of(file: str) -> Iterator[None]:
+    """Errors about a table as errors about the file that it was read from."""
+    try:
+        yield
+    except ValueError as error:
+        words = str(error).replace("`frame`", repr(file)).replace("of the table", f"of {pathlib.Path(file).name}")
+        raise ValueError(words) from error
+
+
+def _warn_of_gaps(new_gaps: Mapping[str, int]) -> None:
+    """Warns of gaps that the model cannot see: training had none in these columns."""
+    if new_gaps:
+        counts = ", ".join(f"`{name}` in {count:,} rows" for name, count in new_gaps.items())
+        warnings.warn(
+            f"no value where the training rows had one: {counts}. The training median stands in for a number, no known "
+            "category for a text. Fill the gaps, or train on rows with such gaps.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
 def _as_written(file: str, frame):
     """The table with its cells as they stand in the file: 08172 stays 08172."""
     import pandas as pd
 
     if pathlib.Path(file).suffix == ".parquet":
         return frame
-    return pd.read_csv(file, dtype=str, keep_default_na=False, na_filter=False, encoding="utf-8-sig")
+    as_text = dict(dtype=str, keep_default_na=False, na_filter=False, encoding="utf-8-sig")
+    return pd.read_csv(file, sep=_separator(file), **as_text)
+
+
+def _separator(file: str) -> str:
+    """What separates the fields of the file, and then of the scored one."""
+    from fedjax_fraud.data import readers
+
+    return "," if pathlib.Path(file).suffix == ".parquet" else readers.separator_of(pathlib.Path(file))
 
 
 def _quality(labels, probabilities, alert) -> dict:
@@ -112,7 +150,7 @@ def _output(file: str, out: str | None) -> pathlib.Path:
     return path
 
 
-def _write(table, path: pathlib.Path) -> None:
+def _write(table, path: pathlib.Path, separator: str) -> None:
     """The table under its name, whole or not at all."""
     from fedjax_fraud.files import replacing
 
@@ -120,4 +158,4 @@ def _write(table, path: pathlib.Path) -> None:
         if path.suffix == ".parquet":
             table.to_parquet(file, index=False)
         else:
-            table.to_csv(file, index=False, compression="gzip" if path.suffix == ".gz" else None)
+            table.to_csv(file, index=False, sep=separator, compression="gzip" if path.suffix == ".gz" else None)

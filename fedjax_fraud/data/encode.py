@@ -71,7 +71,7 @@ def check_columns(frame: pd.DataFrame, plan: Encoding) -> None:
 def _features(frame: pd.DataFrame, column: Column, plan: Encoding, where: readers.Where) -> Mapping[str, np.ndarray]:
     """name -> ``[rows]`` of one column; empty if it gives none."""
     if column.kind in (encoding.NUMBER, encoding.SIGNED_LOG, encoding.BINARY):
-        return {column.name: float32_numbers(cells.tidy(frame[column.name]), where)}
+        return {column.name: float32_numbers(cells.tidy(frame[column.name], keep_codes=False), where)}
     if column.kind == encoding.CATEGORY:
         return _indicators(frame[column.name], column)
     if column.parts:
@@ -83,14 +83,15 @@ def float32_numbers(column: pd.Series, where: readers.Where) -> np.ndarray:
     """A tidy column of numbers as float32, gaps NaN. Raises ValueError where it does not fit."""
     values = cells.finite_numbers(column, where)
     too_large = np.abs(values) > np.finfo(np.float32).max
-    readers.refuse_first(too_large, values, f"`{column.name}` must fit float32", "Rescale the column.", where)
+    readers.refuse_first(too_large, values, f"`{column.name}` must fit float32", readers.CORRECT_VALUE, where)
     return values.astype(np.float32)
 
 
 def category_codes(column: pd.Series, categories: tuple) -> np.ndarray:
     """The position of each row's value in ``categories``, -1 for none; None among them stands for a gap."""
     known = [value for value in categories if value is not None]
-    values = cells.raw_text(column) if all(isinstance(value, str) for value in known) else cells.tidy(column)
+    is_text = all(isinstance(value, str) for value in known)
+    values = cells.raw_text(column) if is_text else cells.tidy(column, keep_codes=False)
     gaps = values.isna().to_numpy()
     position = pd.Index(known).get_indexer(pd.Index(values))
     position[gaps] = -1
@@ -121,7 +122,7 @@ def clock_hours(column: pd.Series, hours_per_unit: float | int | None) -> np.nda
 
 def _clock_features(frame: pd.DataFrame, column: Column, plan: Encoding, where: readers.Where) -> dict[str, np.ndarray]:
     """The hour, the weekday and the age of a date or time column, as far as ``column.parts`` asks for them."""
-    name, values = column.name, cells.tidy(frame[column.name])
+    name, values = column.name, cells.tidy(frame[column.name], keep_codes=False)
     if column.kind == encoding.DATE or "weekday" in column.parts or isinstance(column.low, str):
         _check_dates(values)
     else:

@@ -13,6 +13,8 @@ from fedjax_fraud.data.encoding import Column, Encoding
 
 MAX_CATEGORIES = 50
 MIN_ROWS_FOR_WARNINGS = 100
+GAP_REMEDY = "Fill it in, remove the row, put the column in `drop`, or let `missing` be 'fill'."
+TIME_REMEDY = "Fill it in, remove the row, or leave out `time=...`."
 ID_WORDS = ("id", "ids", "uuid", "guid", "number", "no", "nr", "account", "iban")
 
 
@@ -38,8 +40,9 @@ def infer(
 ) -> Encoding:
     """The kind of every column, from its role, else from its values.
 
-    Text is a category (at most 50 values), numbers that are only 0 and 1 are 0/1, a column with one value is constant
-    and gives nothing. Whether a number is put on a logarithmic scale is not decided here but on training rows.
+    Text is a category (at most 50 values), and so are digits with leading zeros (00123); numbers that are only 0 and 1
+    are 0/1, a column with one value is constant and gives nothing. Whether a number is put on a logarithmic scale is
+    not decided here but on training rows.
 
     Args:
       frame: the table; columns have distinct names.
@@ -51,27 +54,31 @@ def infer(
     Returns: the encoding.
     Raises: ValueError if a column can be no feature; the message says what to do.
     """
-    columns, too_many = [], []
+    columns, too_many, with_commas = [], [], []
     for name in frame.columns:
         if name in roles.drop:
             columns.append(Column(name, encoding.DROPPED))
             continue
-        values = cells.tidy(frame[name])
+        values = cells.tidy(frame[name], keep_codes=name not in (roles.time, roles.amount))
+        given = name in categories
         if name in (roles.label, roles.silo, *roles.entity):
             kind = {roles.label: encoding.LABEL, roles.silo: encoding.SILO}.get(name, encoding.ENTITY)
             columns.append(Column(name, kind, int(values.isna().sum())))
+        elif not given and cells.is_text(values) and readers.has_decimal_commas(_texts(values)):
+            with_commas.append(values)
         elif name == roles.time:
             columns.append(_time_column(values, hours_per_unit, where))
         else:
             if refuse_missing:
-                cells.refuse_gaps(values, where)
-            given = name in categories
+                cells.refuse_gaps(values, where, GAP_REMEDY)
             try:
                 columns.append(
                     _category(values, categories[name], where) if given else _feature(values, frame, roles, where)
                 )
             except _ManyCategoriesError as error:
                 too_many.append(error)
+    if with_commas:
+        raise ValueError(_comma_words(with_commas, where))
     if too_many:
         raise ValueError(_many_words(too_many))
     return Encoding(tuple(columns), hours_per_unit)
@@ -79,7 +86,7 @@ def infer(
 
 def _time_column(values: pd.Series, hours_per_unit: float | int | None, where: readers.Where) -> Column:
     """The time column: it gives the hour if it covers two days, the weekday if two weeks (rounded)."""
-    cells.refuse_gaps(values, where)
+    cells.refuse_gaps(values, where, TIME_REMEDY)
     is_date = cells.is_date(values)
     if not (is_date or cells.is_number(values)):
         text = values.astype(str)
@@ -107,7 +114,7 @@ def _feature(values: pd.Series, frame: pd.DataFrame, roles: Roles, where: reader
     """A column without a role, by its values."""
     missing = int(values.isna().sum())
     if not (cells.is_text(values) or cells.is_date(values) or missing == len(values)):
-        cells.finite_numbers(values, where)
+        cells.finite_numbers(values, where, droppable=True)
     distinct = values.drop_duplicates().dropna()
     if len(distinct) == 0 or (len(distinct) == 1 and missing == 0):
         note = f"always {distinct.iloc[0]}" if len(distinct) else "empty"
@@ -151,7 +158,10 @@ def _category(values: pd.Series, given: Sequence | None, where: readers.Where) -
         readers.refuse_first(outside & values.notna().to_numpy(), values.to_numpy(object), rule, remedy, where)
     missing = int(values.isna().sum())
     gap = [None] if missing else []
-    return Column(values.name, encoding.CATEGORY, missing, (*known, *gap), fixed=given is not None)
+    note = ""
+    if given is None and _has_codes(known):
+        note = "digits with leading zeros: codes, not numbers"
+    return Column(values.name, encoding.CATEGORY, missing, (*known, *gap), fixed=given is not None, note=note)
 
 
 def _found_categories(values: pd.Series, where: readers.Where) -> list:
@@ -163,7 +173,7 @@ def _found_categories(values: pd.Series, where: readers.Where) -> list:
             found = [int(value) for value in found]  # a gap had made them floats
         _check_few(values.name, found)
         return found
-    found = sorted(known.astype(str).unique())
+    found = sorted(_texts(values))
     if values.name in found:
         text = values.to_numpy(object)
         readers.refuse_first(text == values.name, text, *readers.header_rule(str(values.name)), where)
@@ -174,29 +184,58 @@ def _found_categories(values: pd.Series, where: readers.Where) -> list:
 
 def _check_few(name: str, found: Sequence) -> None:
     if len(found) > MAX_CATEGORIES:
-        raise _ManyCategoriesError(name, len(found))
+        code = next((value for value in found if re.fullmatch(readers.CODE, str(value))), None)
+        raise _ManyCategoriesError(name, len(found), code if _has_codes(found) else None)
 
 
 class _ManyCategoriesError(ValueError):
-    """A column of text with more values than can be features: its name, and how many."""
+    """A column of text with more values than can be features: its name, how many, and one that is a code, if any."""
 
 
 def _many_words(errors: Sequence[_ManyCategoriesError]) -> str:
     """All such columns in one message."""
-    (name, count), *others = (error.args for error in errors)
-    more = "".join(f", `{other}` ({number})" for other, number in others)
+    (name, count, _), *others = (error.args for error in errors)
+    more = "".join(f", `{other}` ({number})" for other, number, _ in others)
+    codes = "".join(
+        f" `{other}` has digits with leading zeros, such as {code}, which makes it codes: write it without if it is a "
+        "number."
+        for other, _, code in (error.args for error in errors)
+        if code is not None
+    )
     return (
         f"`{name}` is a category of {count} different values{more and ', and so are more: ' + more[2:]}; at most "
         f"{MAX_CATEGORIES} can be features. Put it in `drop` if it is a name or a number of a row, in `entity` if an "
-        "account or a customer, or list its values in `categories`."
+        f"account or a customer, or list its values in `categories`.{codes}"
+    )
+
+
+def _texts(values: pd.Series) -> list[str]:
+    """The distinct texts of a tidy column of text."""
+    return values.dropna().astype(str).unique().tolist()
+
+
+def _has_codes(found: Sequence) -> bool:
+    """Whether categories are all digits, some with a leading zero."""
+    return all(isinstance(value, str) for value in found) and cells.holds_codes(found)
+
+
+def _comma_words(columns: Sequence[pd.Series], where: readers.Where) -> str:
+    """All columns with decimal commas in one message."""
+    first = columns[0].astype(object)
+    row = int(np.argmax(first.map(lambda value: isinstance(value, str) and "," in value).to_numpy(bool)))
+    names = ", ".join(f"`{column.name}`" for column in columns)
+    return (
+        f"{names}: numbers with a decimal comma, such as {first.iloc[row]!r} in {where(row)}. {readers.DECIMAL_POINT} "
+        "Or put such columns in `drop`, or list their values in `categories`."
     )
 
 
 def _refuse_text_among_numbers(column: pd.Series, found: Sequence[str], where: readers.Where) -> None:
     """A column whose values are mostly numbers is a number column with a slip in it, not text."""
     odd = {value for value in found if not readers.is_number(value)}
-    with_commas = {value for value in odd if readers.is_number(value.replace(",", ""))}
-    if len(found) - len(odd) + len(with_commas) <= len(found) / 2:
+    with_commas = {value for value in odd if "," in value and readers.number_fix(value) != readers.CORRECT_VALUE}
+    has_codes = any(re.fullmatch(readers.CODE, value) for value in found)
+    if has_codes or len(found) - len(odd) + len(with_commas) <= len(found) / 2:
         return
     row = int(np.argmax(column.isin(list(odd)).to_numpy()))
     message = readers.text_for_number(str(column.name), str(column.iloc[row]))
@@ -216,11 +255,11 @@ def warn_of_odd_features(frame: pd.DataFrame, plan: Encoding, stacklevel: int = 
     if len(frame) < MIN_ROWS_FOR_WARNINGS:
         return
     time = plan.named(encoding.TIME)
-    order = None if time is None else np.argsort(cells.tidy(frame[time]).to_numpy(), kind="stable")
+    order = None if time is None else np.argsort(cells.tidy(frame[time], keep_codes=False).to_numpy(), kind="stable")
     reasons = {}
     for column in plan.columns:
         if column.kind == encoding.NUMBER and column.missing == 0:
-            reason = _oddity(column.name, cells.tidy(frame[column.name]).to_numpy(), order)
+            reason = _oddity(column.name, cells.tidy(frame[column.name], keep_codes=False).to_numpy(), order)
             if reason:
                 reasons.setdefault(reason, []).append(f"`{column.name}`")
     for reason, names in reasons.items():

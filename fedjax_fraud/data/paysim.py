@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute
 
-from fedjax_fraud.data import encoding, parsed, readers
+from fedjax_fraud.data import cells, encoding, labels, parsed, readers
 from fedjax_fraud.data.accounts import account_codes
 from fedjax_fraud.data.encoding import Column, Encoding
 from fedjax_fraud.data.parsed import Block
@@ -35,6 +35,7 @@ PARSED_TYPES = {
 }
 BLOCK_ROWS = 1 << 16
 NIGHT_HOURS = range(2, 8)
+MOST_CANDIDATES = 5
 LIMIT = 200_000.0  # above this, PaySim's description says, a bank looks closely
 
 
@@ -65,13 +66,15 @@ def load_paysim(path: str | Path, features: str = "known_before", *, cache: str 
     """
     _check_features(features)
     path = readers.check_file(path)
-    chosen = _choose_columns(readers.read_header(path), features, path.name)
+    if path.suffix == ".parquet":
+        raise ValueError(_label_first(path))
+    chosen = _choose_columns(readers.read_header(path), features, path)
 
     def read() -> Iterator[Block]:
         batches = readers.stream_csv(path, {name: _column_type(name) for name in chosen})
         return _parsed_blocks(batches, partial(readers.line_of, path))
 
-    collect = partial(_collect, features=features, source=path.name)
+    collect = partial(_collect, features=features, source=readers.source_of(path))
     if cache is None:
         return collect(read())
     schema = pa.schema([(name, PARSED_TYPES[name]) for name in chosen], metadata={"version": PARSED_VERSION})
@@ -154,10 +157,24 @@ def frame_features(frame: pd.DataFrame, features: str) -> np.ndarray:
     if missing:
         found = ", ".join(map(str, frame.columns))
         raise ValueError(f"`frame` lacks the column `{missing[0]}`, which the features need. It has {found}. Add it.")
+    columns = {name: _raw_column(frame[name]) for name in needed}
     types = pa.schema([(name, _column_type(name)) for name in needed])
-    table = pa.Table.from_pandas(frame[needed], types, preserve_index=False)
-    blocks = _parsed_blocks(table.to_batches(), lambda row: f"row {row + 1} of the table")
+    table = pa.Table.from_pandas(pd.DataFrame(columns), types, preserve_index=False)
+    blocks = _parsed_blocks(table.to_batches(), _row_of_table)
     return np.concatenate([_feature_matrix(block, features) for block in blocks])
+
+
+def _raw_column(column: pd.Series) -> pd.Series:
+    """A column of a raw table as numbers, or as text."""
+    if column.name in NUMBERS:
+        values = cells.finite_numbers(cells.tidy(column, keep_codes=False), _row_of_table)
+        return pd.Series(values, column.index, name=column.name)
+    return cells.as_text(cells.tidy(column)).astype(object)
+
+
+def _row_of_table(row: int) -> str:
+    """Where a row is, for messages about a table in memory."""
+    return f"row {row + 1} of the table"
 
 
 def _shifted(where: readers.Where, offset: int, row: int) -> str:
@@ -173,7 +190,7 @@ def _column_type(name: str) -> pa.DataType:
     return pa.float64() if name in NUMBERS else pa.string()
 
 
-def _choose_columns(header: Sequence[str], features: str, source: str) -> list[str]:
+def _choose_columns(header: Sequence[str], features: str, path: Path) -> list[str]:
     """The columns to read. Raises ValueError if one is missing, or seems to be there under another spelling."""
     required = (*REQUIRED, *BALANCES) if features == "all" else REQUIRED
     optional = (*BALANCES, *ACCOUNTS.values())
@@ -183,11 +200,18 @@ def _choose_columns(header: Sequence[str], features: str, source: str) -> list[s
     if missing or close:
         wanted = ", ".join(f"`{name}`" for name in missing or close)
         renames = "".join(f" Rename `{found}` to `{name}`." for name, found in close.items())
-        raise ValueError(
-            f"{wanted} missing from {source}, found the columns {', '.join(header)}.{renames} A table in another "
-            "format (such as PaySim 2) is read by `load_table`."
-        )
+        lacks = f"{wanted} missing from {path.name}, found the columns {', '.join(header)}.{renames}"
+        if any(name in REQUIRED and name not in close for name in missing):
+            raise ValueError(f"{_label_first(path)} If it is PaySim's: {lacks}")
+        raise ValueError(f"{lacks} A table in another format (such as PaySim 2) is read by `load_table`.")
     return [name for name in dict.fromkeys((*required, *optional)) if name in header]
+
+
+def _label_first(path: Path) -> str:
+    """The message for a file in another format: how to name its label, and what that may be."""
+    may_be = ", ".join(f"`{name}`" for name in labels.candidates(path)[:MOST_CANDIDATES])
+    found = f"; two values are in {may_be}" if may_be else ""
+    return f"`path` {path.name} is not in PaySim's format: name its label column, with `load_table`{found}."
 
 
 def _near_miss(name: str, header: Sequence[str]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fedjax_fraud.data import encode, encoding, labels, paysim
+from fedjax_fraud.data import cells, encode, encoding, labels, paysim
 from fedjax_fraud.data.encoding import Column, Encoding
 
 # New values are held within the largest training value, or this many training standard deviations if that is more.
@@ -79,7 +79,8 @@ class Preprocessing(NamedTuple):
         name = None if self.encoding is None else self.encoding.named(encoding.LABEL)
         if name is None or name not in frame.columns:
             return None
-        return labels.read_labels(frame[name], self.encoding.positive, row_of_table)
+        remedy = "Correct the label, or leave the column out: it is not needed to score."
+        return labels.read_labels(frame[name], self.encoding.positive, row_of_table, remedy)
 
     def raw_names(self) -> list[str]:
         """The features before fitting."""
@@ -88,13 +89,30 @@ class Preprocessing(NamedTuple):
         return list(paysim_or_table_columns(self.encoding))
 
     def unseen(self, frame: pd.DataFrame) -> dict[str, int]:
-        """How many rows of a raw table hold a category that training did not: column -> rows, without zeros."""
+        """How many rows of a raw table hold a category that training did not: column -> rows, without zeros.
+
+        A gap is no category here, see ``new_gaps``.
+        """
         if self.encoding is None or self.encoding.format != "table":
             return {}
         counts = {}
         for column in self.encoding.columns:
             if column.kind == encoding.CATEGORY:
-                counts[column.name] = int((encode.category_codes(frame[column.name], column.categories) < 0).sum())
+                is_unknown = encode.category_codes(frame[column.name], column.categories) < 0
+                counts[column.name] = int((is_unknown & ~_gaps(frame, column.name)).sum())
+        return {name: count for name, count in counts.items() if count}
+
+    def new_gaps(self, frame: pd.DataFrame) -> dict[str, int]:
+        """How many gaps a raw table has in a column that had none in training: column -> rows, without zeros.
+
+        The model has no input that tells such a gap: a number becomes the training median, a category none that is
+        known.
+        """
+        if self.encoding is None or self.encoding.format != "table":
+            return {}
+        needed = [one.name for one in self.encoding.columns if one.kind in encode.FEATURE_KINDS or one.parts]
+        silent = [name for name in needed if encode.indicator_name(name, None) not in self.names]
+        counts = {name: int(_gaps(frame, name).sum()) for name in silent}
         return {name: count for name, count in counts.items() if count}
 
     def record(self) -> dict[str, Any]:
@@ -125,6 +143,11 @@ def raw_features(frame: pd.DataFrame, plan: Encoding | None, fitted: Sequence[Fe
         names = dict.fromkeys(feature.origin for feature in fitted)
         plan = Encoding(tuple(Column(name, encoding.NUMBER) for name in names))
     return encode.encode(frame, plan, row_of_table)
+
+
+def _gaps(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """Which rows of a raw table have no value in a column."""
+    return cells.tidy(frame[name]).isna().to_numpy()
 
 
 def row_of_table(row: int) -> str:

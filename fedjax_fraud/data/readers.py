@@ -5,6 +5,7 @@ The fast path is pyarrow's. Only when something is wrong is the file read again,
 
 import csv
 import gzip
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,12 +14,19 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv
 
 BLOCK_BYTES = 1 << 23
 GAPS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?")
 """How people write that there is no value. Lower-case "none" is not among them: it is a value more often than a gap."""
 CORRECT_VALUE = "Correct the value, or remove the row."
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+CODE = r"\s*0\d+\s*"
+"""Digits with a leading zero, as postcodes and merchants' numbers have them: a name, not a number."""
+THOUSANDS = r"\s*[+-]?\d{1,3}(,\d{3})+(\.\d+)?\s*"
+DECIMAL_COMMA = r"\s*[+-]?(\d{1,3}(\.\d{3})+|\d+),\d+\s*"
+DECIMAL_POINT = "Export numbers with a decimal point, 1.5 for 1,5 and 1234.56 for 1.234,56."
 
 Where = Callable[[int], str]
 
@@ -31,13 +39,38 @@ def check_file(path: str | Path) -> Path:
     return path
 
 
+def separator_of(path: Path, columns: Sequence[str] | None = None) -> str:
+    """What stands between the fields of a CSV file: comma, semicolon, tab or vertical bar, by its first line.
+
+    The one that gives most column names, or as many fields as there are ``columns``; a comma where several do.
+
+    Args:
+      path: a CSV file, plain or ``.gz``.
+      columns: the names of its columns, if it has no line of names.
+    Raises: ValueError as ``read_header``.
+    """
+    with _one_line_errors(path), _open_text(path) as file:
+        line = next((line for line in file if line.strip("\r\n")), "")
+        counts = {mark: len(next(csv.reader([line], delimiter=mark), [])) for mark in SEPARATORS}
+    if columns is None:
+        return max(counts, key=counts.get)
+    return next((mark for mark, count in counts.items() if count == len(columns)), ",")
+
+
+def source_of(path: Path, columns: Sequence[str] | None = None) -> str:
+    """What to call a CSV file: its name, and what separates its fields if that is no comma."""
+    separator = separator_of(path, columns)
+    return path.name if separator == "," else f"{path.name} (separated by {SEPARATORS[separator]})"
+
+
 def read_header(path: Path) -> list[str]:
     """The column names of a CSV file, plain or ``.gz``, without a byte-order mark.
 
     Raises: ValueError if the file is empty, is not text, is damaged, or has two columns of one name.
     """
+    separator = separator_of(path)
     with _one_line_errors(path), _open_text(path) as file:
-        header = next((row for row in csv.reader(file) if row), [])
+        header = next((row for row in csv.reader(file, delimiter=separator) if row), [])
     if not header:
         raise ValueError(f"`path` {path.name} is empty. It must start with a line of column names.")
     if any("\x00" in name for name in header):
@@ -48,24 +81,30 @@ def read_header(path: Path) -> list[str]:
     return header
 
 
-def stream_csv(path: Path, column_types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+def stream_csv(
+    path: Path, column_types: Mapping[str, pa.DataType], columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yields the named columns of a CSV file block by block, so that the text is never held as a whole.
 
     Args:
       path: a CSV file, plain or ``.gz``.
       column_types: column name -> type; other columns are skipped.
+      columns: the names of all its columns, if it has no line of names.
     Yields: record batches; together every row, in file order.
     Raises: ValueError naming line, column and value if a row does not fit.
     """
     convert = pa.csv.ConvertOptions(column_types=dict(column_types), include_columns=list(column_types))
     numeric = [name for name, kind in column_types.items() if pa.types.is_floating(kind)]
-    with _one_line_errors(path, numeric), pa.input_stream(str(path), compression="detect") as stream:
-        read = pa.csv.ReadOptions(block_size=BLOCK_BYTES)
-        yield from pa.csv.open_csv(stream, read_options=read, convert_options=convert)
+    parse = pa.csv.ParseOptions(delimiter=separator_of(path, columns))
+    with _one_line_errors(path, numeric, columns), pa.input_stream(str(path), compression="detect") as stream:
+        read = pa.csv.ReadOptions(block_size=BLOCK_BYTES, column_names=columns)
+        yield from pa.csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
 
 
 def read_csv(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """The whole CSV file with the column types that its values suggest; the usual spellings of a gap are gaps.
+
+    Columns of digits of which one has a leading zero (``CODE``) are text.
 
     Args:
       path: a CSV file, plain or ``.gz``.
@@ -74,16 +113,69 @@ def read_csv(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """
     if columns is None:
         read_header(path)
+    table = _read_whole(path, columns, {})
+    codes = _codes(path, columns, table)
+    return _read_whole(path, columns, dict.fromkeys(codes, pa.string())) if codes else table
+
+
+def _read_whole(path: Path, columns: Sequence[str] | None, column_types: Mapping[str, pa.DataType]) -> pa.Table:
     read = pa.csv.ReadOptions(column_names=None if columns is None else list(columns))
-    convert = pa.csv.ConvertOptions(null_values=list(GAPS), strings_can_be_null=True)
+    parse = pa.csv.ParseOptions(delimiter=separator_of(path, columns))
+    convert = pa.csv.ConvertOptions(null_values=list(GAPS), strings_can_be_null=True, column_types=dict(column_types))
     with _one_line_errors(path, columns=columns), pa.input_stream(str(path), compression="detect") as stream:
-        return pa.csv.read_csv(stream, read_options=read, convert_options=convert)
+        return pa.csv.read_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
 
 
-def line_of(path: Path, row: int, *, has_header: bool = True) -> str:
+def _codes(path: Path, columns: Sequence[str] | None, table: pa.Table) -> list[str]:
+    """The columns that were read as numbers and hold a code: their text is looked at once more."""
+    digits = {name: pa.string() for name in table.column_names if _digits(table[name])}
+    found = set()
+    for batch in stream_csv(path, digits, columns) if digits and _may_hold_codes(path) else ():
+        found |= {name for name in digits if name not in found and holds_codes(batch.column(name))}
+        if len(found) == len(digits):
+            break
+    return sorted(found)
+
+
+def _may_hold_codes(path: Path) -> bool:
+    """Whether a 0 and a digit begin a cell anywhere, by a look at the bytes: most files are not parsed twice so."""
+    before = b"\n\n"
+    with pa.input_stream(str(path), compression="detect") as stream:
+        while block := stream.read(BLOCK_BYTES):
+            text = np.frombuffer(before + block, np.uint8)
+            zero = 2 + np.flatnonzero(text[2:-1] == ord("0"))
+            zero = zero[_is_digit(text[zero + 1])]
+            begins = np.isin(text[zero - 1], tuple(b"\n\r\"',;\t|\xbf"))  # the last ends a byte-order mark
+            begins |= (text[zero - 1] == ord(" ")) & ~_is_digit(text[zero - 2])  # not 2026-01-31 00:30
+            if begins.any():
+                return True
+            before = (before + block)[-3:]  # a block may end within a cell
+    return False
+
+
+def _is_digit(text: np.ndarray) -> np.ndarray:
+    return (text >= ord("0")) & (text <= ord("9"))
+
+
+def _digits(column: pa.ChunkedArray) -> bool:
+    """Whether a column may be digits alone: whole numbers, or floats that are whole and of more than 64 bits."""
+    if pa.types.is_floating(column.type):
+        largest = pa.compute.max(pa.compute.abs(column)).as_py()
+        is_large = largest is not None and largest >= 2.0**63
+        return is_large and bool(pa.compute.all(pa.compute.equal(column, pa.compute.floor(column))).as_py())
+    return pa.types.is_integer(column.type)
+
+
+def holds_codes(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether a text has digits with a leading zero."""
+    return bool(pa.compute.any(pa.compute.match_substring_regex(column, f"^{CODE}$")).as_py())
+
+
+def line_of(path: Path, row: int, *, columns: Sequence[str] | None = None) -> str:
     """Where data row ``row`` (from 0) of a CSV file ends, for an error message: "line 3 of name.csv"."""
+    separator, has_header = separator_of(path, columns), columns is None
     with _open_text(path) as file:
-        reader = csv.reader(file)
+        reader = csv.reader(file, delimiter=separator)
         records = (reader.line_num for fields in reader if fields)
         line = next(line for index, line in enumerate(records) if index == row + has_header)
     return f"line {line} of {path.name}"
@@ -140,9 +232,9 @@ def _one_line_errors(path: Path, numeric: Sequence[str] = (), columns: Sequence[
 
 def _explain(path: Path, numeric: Sequence[str], columns: Sequence[str] | None) -> str | None:
     """Reads the file line by line for the first row that does not fit its names; None if all do."""
-    header, num_rows = list(columns or read_header(path)), 0
+    header, separator, num_rows = list(columns or read_header(path)), separator_of(path, columns), 0
     with _one_line_errors(path), _open_text(path) as file:
-        reader = csv.reader(file)
+        reader = csv.reader(file, delimiter=separator)
         if columns is None:
             next(row for row in reader if row)
         for num_rows, fields in enumerate(filter(None, reader), start=1):  # noqa: B007
@@ -180,11 +272,22 @@ def header_rule(name: str) -> tuple[str, str]:
 
 def text_for_number(column: str, text: str) -> str:
     """The message for ``text`` in a column of numbers, with ``{place}`` left open."""
-    fix = CORRECT_VALUE
-    if is_number(text.replace(",", "")):
-        fix = "Write numbers without thousands separators."
     shown = text[:40].replace("{", "{{").replace("}", "}}")
-    return f"`{column}` must be a number, got {shown!r} in {{place}}. {fix}"
+    return f"`{column}` must be a number, got {shown!r} in {{place}}. {number_fix(text)}"
+
+
+def number_fix(text: str) -> str:
+    """What to do about ``text`` in a column of numbers."""
+    if re.fullmatch(THOUSANDS, text):
+        return "Write numbers without thousands separators."
+    return DECIMAL_POINT if re.fullmatch(DECIMAL_COMMA, text) else CORRECT_VALUE
+
+
+def has_decimal_commas(texts: Sequence[str]) -> bool:
+    """Whether texts are numbers of which some have a decimal comma: 1,5, and not only 1,234, which may be thousands."""
+    with_comma = [text for text in texts if re.fullmatch(DECIMAL_COMMA, text)]
+    others = sum(is_number(text) for text in texts)
+    return len(with_comma) + others == len(texts) and not all(re.fullmatch(THOUSANDS, text) for text in with_comma)
 
 
 def is_number(text: str) -> bool:

@@ -19,8 +19,9 @@ def read_frame(source: Source, *, query: str | None = None, columns: Sequence[st
     """The raw table, as ``load_table`` reads it: for ``Preprocessing.features``, or to look at.
 
     Args:
-      source: a CSV file (any name; gzip if it ends in ``.gz``), a Parquet file (``.parquet``), several such files
-        with the same columns, a database URL, or a DataFrame.
+      source: a CSV file (any name; gzip if it ends in ``.gz``; its fields separated by commas, semicolons, tabs or
+        vertical bars), a Parquet file (``.parquet``), several such files with the same columns, a database URL, or a
+        DataFrame.
       query: what to ask a database; needed for a URL, refused for anything else.
       columns: the names of the columns of CSV files that have no line of names.
     Returns: the table; several files also give a column ``file`` with the name of each row's file.
@@ -68,10 +69,11 @@ def _read_files(paths: Sequence[Path], columns: Sequence[str] | None) -> tuple[p
         raise ValueError("`data` must name at least one file, got none. Add one.")
     tables = [_read_arrow(path, columns) for path in paths]
     if len(paths) == 1:
-        return _frame(tables[0]), paths[0].name, _where(paths[0], columns)
+        return _frame(tables[0]), _name(paths[0], columns), _where(paths[0], columns)
     names = _file_names(paths)
     for path, table in zip(paths, tables, strict=True):
         _check_alike(paths[0], tables[0], path, table)
+    tables = _with_codes_alike(tables)
     tables = [
         table.append_column(FILE_COLUMN, pa.array([name] * table.num_rows, pa.string()))
         for name, table in zip(names, tables, strict=True)
@@ -82,7 +84,8 @@ def _read_files(paths: Sequence[Path], columns: Sequence[str] | None) -> tuple[p
         reason = str(error).split("\n")[0].strip(". ")
         raise ValueError(f"`data` has files that do not fit together: {reason}. Mend that column.") from error
     sizes = [table.num_rows for table in tables]
-    return _frame(joined), ", ".join(path.name for path in paths), partial(_where_of_several, paths, sizes, columns)
+    name = ", ".join(_name(path, columns) for path in paths)
+    return _frame(joined), name, partial(_where_of_several, paths, sizes, columns)
 
 
 def _read_arrow(path: Path, columns: Sequence[str] | None) -> pa.Table:
@@ -100,8 +103,31 @@ def _read_arrow(path: Path, columns: Sequence[str] | None) -> pa.Table:
     return table
 
 
+def _name(path: Path, columns: Sequence[str] | None) -> str:
+    """What to call a file in messages and in the record."""
+    return path.name if path.suffix == ".parquet" else readers.source_of(path, columns)
+
+
 def _frame(table: pa.Table) -> pd.DataFrame:
     return table.to_pandas(date_as_object=False)
+
+
+def _with_codes_alike(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """A column that holds codes (00123) in one file is text in all of them, also where no code begins with a zero."""
+    codes = {
+        name
+        for table in tables
+        for name, column in zip(table.column_names, table.columns, strict=True)
+        if pa.types.is_string(column.type) and readers.holds_codes(column)
+    }
+    alike = []
+    for table in tables:
+        fields = [
+            pa.field(field.name, pa.string()) if field.name in codes and pa.types.is_integer(field.type) else field
+            for field in table.schema
+        ]
+        alike.append(table.cast(pa.schema(fields)))
+    return alike
 
 
 def _file_names(paths: Sequence[Path]) -> list[str]:
@@ -125,7 +151,7 @@ def _check_alike(first_path: Path, first: pa.Table, path: Path, table: pa.Table)
 def _where(path: Path, columns: Sequence[str] | None) -> readers.Where:
     if path.suffix == ".parquet":
         return lambda row: f"row {row + 1} of {path.name}"
-    return partial(readers.line_of, path, has_header=columns is None)
+    return partial(readers.line_of, path, columns=columns)
 
 
 def _where_of_several(paths: Sequence[Path], sizes: Sequence[int], columns: Sequence[str] | None, row: int) -> str:

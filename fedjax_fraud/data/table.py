@@ -37,9 +37,10 @@ def load_table(
 
     What each column is taken for stands in ``encoding`` (``print(table.encoding.describe())``): numbers stay as they
     are until ``split``, which puts those with heavy tails on a signed logarithmic scale; truth values become 0 and 1;
-    text becomes one indicator ``column=value`` for each of its values, sorted; dates become their age in days, weekday
-    and hour; the time column gives the hour of the day (sine and cosine) where the table covers two days, and the
-    weekday where it covers two weeks, but never the time itself. Columns with one value are left out.
+    text, and digits with leading zeros (00123), become one indicator ``column=value`` for each of their values, sorted;
+    dates become their age in days, weekday and hour; the time column gives the hour of the day (sine and cosine) where
+    the table covers two days, and the weekday where it covers two weeks, but never the time itself. Columns with one
+    value are left out.
 
     Args:
       path_or_frame: a CSV file (plain or ``.gz``), a Parquet file (``.parquet``), several such files (one for each
@@ -183,15 +184,15 @@ def _check_roles(frame: pd.DataFrame, roles: Roles, categories: Mapping, source:
 
 
 def _amount(column: pd.Series, where: readers.Where) -> np.ndarray:
-    tidied = cells.tidy(column)
-    cells.refuse_gaps(tidied, where)
+    tidied = cells.tidy(column, keep_codes=False)
+    cells.refuse_gaps(tidied, where, "Fill it in, remove the row, or leave out `amount=...`.")
     return cells.finite_numbers(tidied, where)
 
 
 def _time(column: pd.Series, where: readers.Where) -> np.ndarray:
     """Integers as they are, dates as seconds since 1970, other numbers as float64."""
-    tidied = cells.tidy(column)
-    cells.refuse_gaps(tidied, where)
+    tidied = cells.tidy(column, keep_codes=False)
+    cells.refuse_gaps(tidied, where, infer.TIME_REMEDY)
     if cells.is_date(tidied):
         return cells.seconds(tidied)
     if pd.api.types.is_integer_dtype(tidied):
@@ -202,7 +203,7 @@ def _time(column: pd.Series, where: readers.Where) -> np.ndarray:
 def _silo(column: pd.Series, num_buckets: int | None, where: readers.Where) -> np.ndarray:
     """The owner of each row: integers as they are, all else as text, or the bucket of either."""
     tidied = cells.tidy(column)
-    cells.refuse_gaps(tidied, where)
+    cells.refuse_gaps(tidied, where, "Fill it in, remove the row, or leave out `silo=...`.")
     if num_buckets is not None:
         return silos.hashed_silos(tidied, num_buckets)
     if pd.api.types.is_integer_dtype(tidied):
