@@ -21,6 +21,7 @@ from fedjax_fraud import tensors
 from fedjax_fraud.files import TEMPORARY, remove_temporaries, strict_json, write_bytes_atomically
 
 IDENTITY = "identity.json"
+ROWS = "rows_sha256"  # of an identity
 LEAST_SECONDS = 2.0
 SHARE = 0.05  # of the time may be spent on saving
 
@@ -130,9 +131,12 @@ def _check_identity(path: pathlib.Path, identity: Mapping) -> None:
         if known.get(key) != identity.get(key)
     ]
     if different:
+        rows = ""
+        if known.get(ROWS) != identity.get(ROWS):
+            rows = "The data are other rows than the unfinished run's: give the same files, split alike. "
         raise ValueError(
             f"`resume` needs the run that {str(path.parent)!r} was made by; different are {'; '.join(different)}. "
-            "Ask for the same, or start anew in another folder."
+            f"{rows}Ask for the same, or start anew in another folder."
         )
 
 

@@ -39,6 +39,13 @@ def replacing(path: str | os.PathLike, mode: int = 0o666) -> Iterator[BinaryIO]:
     _sync_folder(target.parent)
 
 
+def try_to_write(folder: str | os.PathLike) -> None:
+    """Raises OSError if no file can be made in a folder: asked of the disk, which knows more than permissions."""
+    probe = pathlib.Path(folder) / f".probe.{secrets.token_hex(4)}.tmp"
+    probe.write_bytes(b"")
+    probe.unlink()
+
+
 def write_bytes_atomically(path: str | os.PathLike, content: bytes) -> pathlib.Path:
     """Writes a file whole or not at all, see ``replacing``. Returns: the path."""
     with replacing(path) as file:

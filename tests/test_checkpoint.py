@@ -58,8 +58,11 @@ def test_saving_waits_for_its_time(kept, monkeypatch):
 def test_another_run_is_refused_and_what_differs_is_said(kept):
     with pytest.raises(ValueError, match=r"`resume`.*alphas: \[0.1\] then, \[0.5\] now; mu: null then, \[1\] now"):
         again(kept, alphas=[0.5], mu=[1])
-    with pytest.raises(ValueError, match="rows_sha256"):
+    with pytest.raises(ValueError, match=r"rows_sha256.*The data are other rows than the unfinished run's: give"):
         again(kept, rows_sha256="cd")
+    with pytest.raises(ValueError) as caught:
+        again(kept, alphas=[0.5])
+    assert "other rows" not in str(caught.value)
 
 
 def test_what_a_killed_process_left_half_written_is_removed_on_resume(kept):

@@ -1,6 +1,8 @@
 """The command line: one clear line for everything that can be wrong, and a folder of results when nothing is."""
 
+import errno
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -216,6 +218,21 @@ def test_partition_refuses_what_sweep_refuses(refused, tmp_path, options, words)
 
 
 @pytest.mark.parametrize(
+    "options, words",
+    [
+        ("--algorithm centralised", ["`algorithm` (--algorithm) knows fedavg, fedprox", "'centralised'", "Choose"]),
+        ("--alpha -1", ["`alpha` (--alpha)", "-1.0", "Pass"]),
+        ("--seed -1", ["`seed` (--seed)", "-1", "Pass"]),
+        ("--algorithm scaffold --client-optimizer adam", ["scaffold"]),
+    ],
+)
+def test_train_names_its_own_options(refused, tmp_path, options, words):
+    line = refused(*arguments_of("train", tmp_path, *options.split()))
+    check_words(line, words)
+    assert not [name for name in ("algorithms", "alphas", "seeds") if name in line], line
+
+
+@pytest.mark.parametrize(
     "arguments, words",
     [
         ([], ["COMMAND"]),
@@ -255,6 +272,47 @@ def test_an_output_folder_that_is_a_file_or_below_one_is_refused(refused, write,
     check_words(refused(command, "--out", path), ["taken", "is a file", "Name another folder"])
     check_words(refused(command, "--out", f"{path}/below"), ["below", "cannot be written", "Name a folder"])
     assert pathlib.Path(path).read_text() == "mine\n"
+
+
+OUT_COMMANDS = {
+    "generate": "generate --rows 500 --out {}/x.csv",
+    "score": "score model.safetensors rows.csv --out {}/x.csv",
+    "compare": "compare a b --out {}/x.md",
+    "sweep": "sweep --out {}/x",
+    "train": "train --out {}/x",
+    "partition": "partition --out {}/x",
+    "a dry run": "sweep --dry-run --out {}/x",
+}
+
+
+@pytest.mark.parametrize("command", OUT_COMMANDS)
+def test_a_place_below_a_file_is_refused_with_the_option(refused, write, command):
+    path = write("mine", name="taken")
+    check_words(refused(*OUT_COMMANDS[command].format(path).split()), ["--out", f"{path}", "Name a"])
+    assert pathlib.Path(path).read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("command", ["generate", "score", "compare", "sweep", "train", "partition"])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_a_place_that_takes_no_file_is_refused_before_any_work(refused, monkeypatch, tmp_path, command, number):
+    def fail(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(pathlib.Path, "write_bytes", fail)
+    line = refused(*OUT_COMMANDS[command].format(tmp_path).split(), out=tmp_path / "unused")
+    check_words(line, ["--out", f"{tmp_path}/x", "cannot be written", os.strerror(number), "ame a"])
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EIO, "No luck")])
+def test_a_disk_that_fills_up_on_the_way_is_one_line_with_the_option(refused, monkeypatch, tmp_path, error):
+    def fail(handle):
+        raise error
+
+    monkeypatch.setattr(os, "fsync", fail)
+    line = refused("generate", "--rows", "500", "--out", tmp_path / "x.csv")
+    check_words(line, ["--out", "x.csv", error.strerror, "ame a"])
+    assert ("Free some space" in line) == (error.errno == errno.ENOSPC)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_report_needs_a_folder_with_results(refused, tmp_path):
@@ -667,7 +725,7 @@ def test_compare_refuses_in_one_line(folder, refused, tmp_path):
     for path in folder.iterdir():
         (damaged / path.name).write_bytes(path.read_bytes())
     (damaged / "banks.parquet").write_bytes(b"PAR1")
-    check_words(refused("compare", folder, damaged), ["banks.parquet", "damaged"])
+    check_words(refused("compare", folder, damaged), ["banks.parquet", "damaged", "Restore it from a copy"])
 
 
 def test_a_run_that_cannot_be_logged_is_refused_before_the_data_are_read(refused, tmp_path, monkeypatch):

@@ -135,7 +135,7 @@ def test_an_output_folder_with_files_is_refused_by_name(tmp_path):
 
 def test_a_file_in_place_of_the_output_folder_is_refused(tmp_path):
     (tmp_path / "out").touch()
-    with pytest.raises(ValueError, match="is a file"):
+    with pytest.raises(ValueError, match=r"is a file\. Name another folder\.$"):
         report.check_output_folder(tmp_path / "out")
     with pytest.raises(ValueError, match="cannot be written"):
         report.check_output_folder(tmp_path / "out" / "inner")
@@ -235,7 +235,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_named(copied, name):
     (copied / name).unlink()
-    with pytest.raises(ValueError, match=f"{name}.* is missing"):
+    with pytest.raises(ValueError, match=rf"{name}.* is missing\..* run the sweep"):
         report.load(copied)
 
 
@@ -243,7 +243,7 @@ def test_a_missing_file_is_named(copied, name):
 def test_a_damaged_file_is_named(copied, name):
     content = (copied / name).read_bytes()
     (copied / name).write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match=f"{name} .*is damaged"):
+    with pytest.raises(ValueError, match=rf"{name} .*is damaged.*\. Restore it from a copy, or run the sweep again"):
         report.load(copied)
 
 
@@ -252,11 +252,11 @@ def test_a_damaged_table_is_named_even_without_digests(copied):
     del manifest["files"]
     (copied / "manifest.json").write_text(json.dumps(manifest))
     (copied / "banks.parquet").write_bytes(b"PAR1 no more")
-    with pytest.raises(ValueError, match=r"banks.parquet .*is damaged"):
+    with pytest.raises(ValueError, match=r"banks.parquet .*is damaged.*\. Restore it"):
         report.load(copied)
 
 
 def test_a_manifest_that_is_no_object_is_refused(copied):
     (copied / "manifest.json").write_text("[]")
-    with pytest.raises(ValueError, match="not a JSON object"):
+    with pytest.raises(ValueError, match=r"not a JSON object\. Restore it"):
         report.load(copied)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from fedjax_fraud.cli import options
+from fedjax_fraud.cli import folders, options
 from fedjax_fraud.cli.parser import PROGRAM, Parser
 
 EXAMPLES = """examples:
@@ -37,7 +37,8 @@ def run(args: argparse.Namespace) -> None:
         report.check_comparison_file(args.out)
     results = report.load_runs(args.folders)
     if args.out is not None:
-        report.write_comparison(results, args.out)
+        with folders.writing(args.out):
+            report.write_comparison(results, args.out)
     if args.json:
         print(report.as_json(results), end="")
     else:

@@ -65,7 +65,7 @@ OPTION_OF = {
     "`time=...`": "--time COLUMN",
     "`amount=...`": "--amount COLUMN",
     "The output folder": "--out",
-    "The output file": "--out",
+    "The comparison": "--out",
     "in another folder": "--out",
 }
 

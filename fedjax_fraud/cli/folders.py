@@ -3,10 +3,13 @@
 import argparse
 import contextlib
 import datetime
+import errno
 import pathlib
 import shutil
+from collections.abc import Iterator
 
 CHECKPOINT = "checkpoint"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def new(out: str | None, *, create: bool = True) -> pathlib.Path:
@@ -51,12 +54,46 @@ def check(args: argparse.Namespace) -> None:
 
 
 def check_new_file(path: str | pathlib.Path) -> None:
-    """Raises ValueError unless ``path`` is a new name in a folder that is there: nobody's file is written over."""
+    """Raises ValueError unless ``path`` is a new name that can be written: nobody's file is written over."""
+    from fedjax_fraud.files import try_to_write
+
     path = pathlib.Path(path)
-    if path.exists():
-        raise ValueError(f"The file {str(path)!r} is there already. Name another with --out.")
-    if not path.parent.is_dir():
-        raise ValueError(f"--out: there is no folder {str(path.parent)!r}. Create it first.")
+    with writing(path):
+        if path.exists():
+            raise ValueError(f"The file {str(path)!r} is there already. Name another with --out.")
+        if path.parent.exists() and not path.parent.is_dir():
+            raise ValueError(f"--out: {str(path.parent)!r} is a file, no folder. Name another place.")
+        if not path.parent.is_dir():
+            raise ValueError(f"--out: there is no folder {str(path.parent)!r}. Create it first.")
+        try_to_write(path.parent)
+
+
+@contextlib.contextmanager
+def writing(path: str | pathlib.Path, name: str = "--out") -> Iterator[None]:
+    """What the system says against writing to ``path``, as one line that names the option."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise ValueError(_not_written(path, name, error)) from error
+
+
+@contextlib.contextmanager
+def writing_below(folder: pathlib.Path | None) -> Iterator[None]:
+    """The same for work that also reads: only what is about ``folder``, or a disk that takes no more."""
+    try:
+        yield
+    except OSError as error:
+        is_ours = folder is not None and str(error.filename).startswith(str(folder))
+        if error.errno is None or not (is_ours or error.errno in FULL):
+            raise
+        raise ValueError(_not_written(folder, "--out", error)) from error
+
+
+def _not_written(path: str | pathlib.Path | None, name: str, error: OSError) -> str:
+    remedy = "Free some space, or name another place." if error.errno in FULL else "Name a place that you may write to."
+    return f"{name}: {str(path)!r} cannot be written: {error.strerror}. {remedy}"
 
 
 def remove_if_empty(folder: pathlib.Path | None) -> None:

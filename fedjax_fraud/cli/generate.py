@@ -33,7 +33,8 @@ def run(args: argparse.Namespace) -> None:
     from fedjax_fraud.data import write_paysim_csv
 
     folders.check_new_file(args.out)
-    write_paysim_csv(args.out, args.rows, args.seed, args.fraud_rate)
+    with folders.writing(args.out):
+        write_paysim_csv(args.out, args.rows, args.seed, args.fraud_rate)
     if args.json:
         print_json(dict(file=args.out, num_rows=args.rows))
     else:

@@ -66,7 +66,8 @@ def run(args: argparse.Namespace) -> None:
         )
         table = summary(dealt, train.labels).assign(alpha=alpha, seed=args.seed)
         tables.append(grid.with_bank_names(table, names))
-    report.write_partitions(tables, out)
+    with folders.writing(out):
+        report.write_partitions(tables, out)
     if args.json:
         banks_of_all = [row for table in tables for row in table.to_dict("records")]
         print_json(dict(folder=str(out), banks=banks_of_all))

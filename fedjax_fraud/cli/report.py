@@ -2,7 +2,7 @@
 
 import argparse
 
-from fedjax_fraud.cli import options
+from fedjax_fraud.cli import folders, options
 from fedjax_fraud.cli.parser import PROGRAM, Parser
 from fedjax_fraud.cli.printing import print_json
 
@@ -28,7 +28,8 @@ def run(args: argparse.Namespace) -> None:
     if args.mlflow is not None:
         tracking.check_store(args.mlflow)
     result = report.load(args.folder)
-    written = report.write(result, args.folder)
+    with folders.writing(args.folder, "DIR"):
+        written = report.write(result, args.folder)
     if args.mlflow is not None:
         tracking.log_result(result, args.mlflow, folder=args.folder)
     if args.json:

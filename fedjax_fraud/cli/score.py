@@ -61,7 +61,9 @@ def run(args: argparse.Namespace) -> None:
     _warn_of_gaps(new_gaps)
     alert = probabilities >= threshold
     added = dict(zip(ADDED, (probabilities, alert.astype("int8")), strict=True))
-    _write(_as_written(args.file, frame).assign(**added), out, _separator(args.file))
+    scored = _as_written(args.file, frame).assign(**added)
+    with folders.writing(out):
+        _write(scored, out, _separator(args.file))
     answer = dict(file=str(out), num_rows=len(frame), num_alerts=int(alert.sum()), threshold=threshold)
     answer |= dict(unseen_categories=kept.preprocessing.unseen(frame), new_gaps=new_gaps)
     if labels is not None and labels.any():

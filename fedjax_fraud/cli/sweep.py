@@ -65,7 +65,8 @@ def run(args: argparse.Namespace) -> None:
         may_keep = is_first and args.checkpoint and not processes.is_distributed(args)
         kept = out / folders.CHECKPOINT if may_keep else None
         try:
-            result = _run(args, is_first, kept)
+            with folders.writing_below(out):
+                result = _run(args, is_first, kept)
         except (ValueError, OSError):
             folders.remove_if_empty(out)
             raise
@@ -215,7 +216,8 @@ def _write(result, out: pathlib.Path, began: float, as_json: bool) -> None:
     from fedjax_fraud import report
     from fedjax_fraud.report import tables
 
-    written = report.write(result, out)
+    with folders.writing(out):
+        written = report.write(result, out)
     if as_json:
         summary = tables.summarise(result.rounds).to_dict("records")
         print_json(dict(folder=str(out), files=[path.name for path in written], summary=summary))

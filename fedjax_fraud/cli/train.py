@@ -105,8 +105,9 @@ def _write(result, scorer, out, as_json: bool) -> None:
     from fedjax_fraud import report
     from fedjax_fraud.scorer import save_scorer
 
-    report.write(result._replace(params=None), out)  # the model is kept once, as a scorer
-    path = save_scorer(scorer, out / MODEL)
+    with folders.writing(out):
+        report.write(result._replace(params=None), out)  # the model is kept once, as a scorer
+        path = save_scorer(scorer, out / MODEL)
     last, side = result.rounds.iloc[-1], result.manifest["data"]["test"]
     thresholds = {share: scorer.threshold(share) for share in SHARES}
     if as_json:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from fedjax_fraud.files import strict_json, write_bytes_atomically
+from fedjax_fraud.files import strict_json, try_to_write, write_bytes_atomically
 
 from .compare import OTHER_ROWS, OTHER_SEEDS, UNKNOWN_ROWS, compare, differences
 from .console import add_row, empty_table, interval_cell, print_table, table_lines
@@ -29,13 +29,22 @@ _REASONS = {
 def check_comparison_file(path: str | os.PathLike) -> pathlib.Path:
     """Makes sure, before any work, that a comparison can be written there.
 
-    Raises: ValueError for a name that ends otherwise than in ``.md`` or ``.csv``, or a folder that is not there.
+    Raises: ValueError for a name that ends otherwise than in ``.md`` or ``.csv``, or a folder that is not there or
+      cannot be written to.
     """
     file = pathlib.Path(path)
     if file.suffix not in SUFFIXES:
         raise ValueError(f"The comparison {str(file)!r} must end in {' or '.join(SUFFIXES)}. Rename it.")
     if not file.parent.is_dir():
-        raise ValueError(f"The folder of {str(file)!r} does not exist. Create it, or name another.")
+        raise ValueError(f"The comparison {str(file)!r} is to be in a folder that does not exist. Name another place.")
+    if file.is_dir():
+        raise ValueError(f"The comparison {str(file)!r} is a folder. Name another file.")
+    try:
+        try_to_write(file.parent)
+    except OSError as error:
+        raise ValueError(
+            f"The comparison {str(file)!r} cannot be written: {error.strerror}. Name a place that you may write to."
+        ) from error
     return file
 
 

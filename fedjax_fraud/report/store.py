@@ -9,14 +9,13 @@ import io
 import json
 import os
 import pathlib
-import secrets
 from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedjax_fraud.files import remove_temporaries
+from fedjax_fraud.files import remove_temporaries, try_to_write
 
 from .params import params_from_bytes
 
@@ -26,6 +25,8 @@ SCHEMA = 1
 
 MODELS = "models.safetensors"
 TABLES = {"rounds": "results.parquet", "banks": "banks.parquet", "partitions": "partitions.parquet"}
+_RESTORE = f"Restore it from a copy, or run the sweep again as `config` in {MANIFEST} says."
+_RESTORE_MANIFEST = "Restore it from a copy, or run the sweep again."
 OPTIONAL_TABLES = {"decisions": "decisions.parquet"}
 
 
@@ -61,10 +62,10 @@ def check_output_folder(folder: str | os.PathLike, *, create: bool = True) -> pa
     Raises: ValueError if it is a file, holds files already, or cannot be created or written to.
     """
     path = pathlib.Path(folder)
-    remedy = "Name another folder, or remove this one."
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"The output folder {str(path)!r} is a file. {remedy}")
+    remedy = "Name another folder."
     try:
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"The output folder {str(path)!r} is a file. {remedy}")
         if create:
             path.mkdir(parents=True, exist_ok=True)
             remove_temporaries(path)
@@ -83,9 +84,7 @@ def check_output_folder(folder: str | os.PathLike, *, create: bool = True) -> pa
 def _try_to_write(path: pathlib.Path, create: bool) -> None:
     """Raises OSError if a file could not be made there; without ``create`` the system is asked, not the disk."""
     if create:
-        probe = path / f".probe.{secrets.token_hex(4)}.tmp"
-        probe.write_bytes(b"")
-        probe.unlink()
+        try_to_write(path)
         return
     there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not there.is_dir():
@@ -117,7 +116,7 @@ def load(folder: str | os.PathLike) -> StoredResult:
     """
     path = pathlib.Path(folder)
     if not path.is_dir():
-        raise ValueError(f"{str(path)!r} is not a folder of results: there is no such folder.")
+        raise ValueError(f"{str(path)!r} is not a folder of results: there is no such folder. Check the name.")
     manifest = _read_manifest(path)
     _check_schema(path, manifest.pop("schema", SCHEMA))
     expected = manifest.pop("files", {})
@@ -143,24 +142,26 @@ def _read_manifest(path: pathlib.Path) -> dict:
     if not file.is_file():
         raise ValueError(
             f"{str(path)!r} holds no complete results: {MANIFEST} is missing. It is written last, so the run stopped "
-            "early, or this is another folder."
+            "early, or this is another folder. Name one that holds it, or run the sweep to its end."
         )
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{MANIFEST} in {str(path)!r} is damaged: {error}.") from error
+        raise ValueError(f"{_place(file)} is damaged: {error}. {_RESTORE_MANIFEST}") from error
     if not isinstance(manifest, dict):
-        raise ValueError(f"{MANIFEST} in {str(path)!r} is damaged: it is not a JSON object.")
+        raise ValueError(f"{_place(file)} is damaged: it is not a JSON object. {_RESTORE_MANIFEST}")
     return manifest
 
 
 def _read_file(file: pathlib.Path, expected: str | None) -> bytes:
     """The content of a file, if it is the one that the manifest names."""
     if not file.is_file():
-        raise ValueError(f"{_place(file)} is missing. Run the sweep again, or copy the whole folder.")
+        raise ValueError(f"{_place(file)} is missing. {_RESTORE}")
     content = file.read_bytes()
     if expected is not None and sha256(content) != expected:
-        raise ValueError(f"{_place(file)} is damaged or was changed: its SHA-256 is not the one in {MANIFEST}.")
+        raise ValueError(
+            f"{_place(file)} is damaged or was changed: its SHA-256 is not the one in {MANIFEST}. {_RESTORE}"
+        )
     return content
 
 
@@ -169,7 +170,7 @@ def _read_table(file: pathlib.Path, expected: str | None) -> pd.DataFrame:
     try:
         return pq.read_table(io.BytesIO(_read_file(file, expected))).to_pandas()
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{_place(file)} is damaged: {error}") from error
+        raise ValueError(f"{_place(file)} is damaged: {str(error).strip('. ')}. {_RESTORE}") from error
 
 
 def _read_params(file: pathlib.Path, expected: str) -> Any:
@@ -178,7 +179,7 @@ def _read_params(file: pathlib.Path, expected: str) -> Any:
     try:
         return params_from_bytes(content)
     except ValueError as error:
-        raise ValueError(f"{_place(file)} is damaged: {error}.") from None
+        raise ValueError(f"{_place(file)} is damaged: {error}. {_RESTORE}") from None
 
 
 def _place(file: pathlib.Path) -> str:
