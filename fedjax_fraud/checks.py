@@ -88,6 +88,17 @@ def check_rows(name: str, features: np.ndarray, labels: np.ndarray, *, binary: b
         raise ValueError(f"`{name}.labels` must be 0 or 1, got {wrong!r}. Map the label to 1 = fraud, 0 = genuine.")
 
 
+def check_classes(name: str, labels: np.ndarray) -> None:
+    """Raises ValueError for rows of one class: nothing is learned from them, and their ranking has no score."""
+    num_frauds = int(labels.sum())
+    if num_frauds in (0, len(labels)):
+        raise ValueError(
+            f"`{name}` has {num_frauds:,} frauds among {len(labels):,} rows, and a sweep learns and scores with both "
+            "classes. Split the table otherwise (another `test_fraction`, by='random', another `time=...`), or load "
+            "more rows."
+        )
+
+
 def check_width(train_width: int, test_width: int) -> None:
     """Raises ValueError unless training and test rows have the same features."""
     if train_width != test_width:

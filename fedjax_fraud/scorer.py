@@ -37,6 +37,13 @@ class Scorer(NamedTuple):
     test_logits: np.ndarray
     about: Mapping
 
+    def __repr__(self) -> str:
+        asked = self.about.get("algorithm") or ", ".join(self.about.get("config", {}).get("algorithms", ()))
+        model = f"perceptron {'-'.join(map(str, self.hidden))}" if self.hidden else "logistic regression"
+        names = () if self.preprocessing is None else self.preprocessing.names
+        parts = [model, *([asked] if asked else []), f"{len(names)} features", f"{len(self.test_logits):,} test scores"]
+        return f"Scorer({', '.join(parts)})"
+
     def logits(self, frame: pd.DataFrame) -> np.ndarray:
         """Scores of a table with the columns of the training table; the label may be missing.
 

@@ -52,6 +52,15 @@ class SweepResult(NamedTuple):
     params: Any = None
     decisions: pd.DataFrame | None = None
 
+    def __repr__(self) -> str:
+        config = self.manifest.get("config", {})
+        parts = [
+            f"{', '.join(self.rounds['algorithm'].unique())}",
+            f"{self.rounds['setting'].nunique():,} settings of {config.get('num_clients', '?')} banks",
+            f"{config.get('num_rounds', '?')} rounds",
+        ]
+        return f"SweepResult({'; '.join(parts)}; source={self.manifest.get('data', {}).get('source')!r})"
+
     def frame(self) -> pd.DataFrame:
         """The tidy table: one row per setting and round, baselines included."""
         return self.rounds.copy()
@@ -122,7 +131,7 @@ def sweep(
     in pairs.
 
     Args:
-      train, test: as ``data.split`` returns them.
+      train, test: as ``data.split`` returns them; both need frauds and genuine rows.
       algorithms: names from ``algorithms.ALGORITHMS``.
       alphas: Dirichlet concentrations, above 0; smaller = more skew. Unused by 'iid' and 'natural' partitions.
       seeds: how many (0, 1, ...), or which.
@@ -419,12 +428,12 @@ def check_states(federations: Sequence[grids.Federation], history: History) -> N
 
 
 def _check_rows(train: Transactions, test: Transactions) -> None:
-    """Raises ValueError for tables that nothing can be learned from."""
+    """Raises ValueError for tables that nothing can be learned from, or nothing measured on."""
     checks.check_rows("train", train.features, train.labels)
     checks.check_rows("test", test.features, test.labels)
     checks.check_width(train.features.shape[1], test.features.shape[1])
-    if not train.labels.any():
-        raise ValueError("`train` has no positive labels, got 0 frauds. Use more rows, or split at an earlier time.")
+    checks.check_classes("train", train.labels)
+    checks.check_classes("test", test.labels)
 
 
 class BankJobs(NamedTuple):

@@ -43,6 +43,11 @@ class Transactions(NamedTuple):
     beginnings: Mapping[str, np.ndarray] = {}
     findings: Mapping[str, Any] = {}
 
+    def __repr__(self) -> str:
+        labels = np.asarray(self.labels)
+        counts = f"{labels.size:,} rows, {np.count_nonzero(labels == 1):,} frauds, {len(self.names)} features"
+        return f"Transactions({counts}, source={self.source!r})"
+
 
 class Partition(NamedTuple):
     """Which client owns which row, in three index arrays whose shapes do not depend on the skew.

@@ -225,6 +225,31 @@ def test_without_a_label_the_first_remedy_is_to_name_it(capsys, frame, tmp_path)
     assert "needs --label COLUMN and --query" in refusal(capsys, "--data", "sqlite:///bank.db")
 
 
+@pytest.fixture
+def early(frame, tmp_path):
+    """Arguments for a table in which all frauds come early."""
+    is_fraud = (frame.index % 5 == 0) & (frame.index < 150)
+    frame.assign(is_fraud=np.where(is_fraud, "Yes", "No")).to_csv(tmp_path / "my.csv", index=False)
+    return ["--data", str(tmp_path / "my.csv"), *OWN, "--out", str(tmp_path / "out")]
+
+
+@pytest.mark.parametrize("command", ["sweep", "train"])
+def test_test_rows_without_fraud_are_refused_before_training(capsys, early, tmp_path, command):
+    assert cli.main([command, *early]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1
+    for word in ("`test` has 0 frauds among 48 rows", "--test-fraction", "--split random", "--time COLUMN"):
+        assert word in said.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_partition_needs_no_fraud_among_the_test_rows(capsys, early):
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert cli.main(["partition", *early]) == 0
+    assert "warning: 0 positives in test" in capsys.readouterr().err
+
+
 def test_a_label_of_other_values_names_the_option(capsys, frame, tmp_path):
     frame.assign(is_fraud=frame.index % 3).to_csv(tmp_path / "my.csv", index=False)
     line = refusal(capsys, "--data", tmp_path / "my.csv", "--label", "is_fraud", "--entity", "customer")

@@ -203,6 +203,7 @@ def test_a_loaded_folder_holds_the_tables_as_they_were(written):
     result, loaded = fake_result(num_seeds=2, alphas=(0.5,), num_rounds=2), report.load(written)
     for name in ("rounds", "banks", "partitions"):
         pd.testing.assert_frame_equal(getattr(loaded, name), getattr(result, name), check_exact=True)
+    assert repr(loaded).startswith("StoredResult(") and len(repr(loaded).splitlines()) == 1
     assert "files" not in loaded.manifest and loaded.manifest["config"]["num_rounds"] == 2
     chex.assert_trees_all_equal(loaded.params, MODELS, strict=True)
 

@@ -97,6 +97,14 @@ def test_what_is_no_model_is_refused(kept, tmp_path):
         scorer.make_scorer(train._replace(preprocessing=None), test, made.params, hidden=made.hidden, about={})
 
 
+def test_a_scorer_is_shown_in_one_line_without_its_arrays(kept):
+    made, _, train, test = kept
+    model = "perceptron 5-3" if made.hidden else "logistic regression"
+    wanted = f"Scorer({model}, fedavg, {train.features.shape[1]} features, {len(test.labels)} test scores)"
+    assert repr(made) == str(made) == wanted
+    assert "scaffold, " in repr(made._replace(about=dict(config=dict(algorithms=["scaffold"]))))
+
+
 @given(
     logits=st.lists(st.sampled_from([-3.0, -1.0, 0.0, 0.5, 0.50001, 2.0, 80.0]), min_size=1, max_size=30),
     share=st.floats(0.001, 1.0),

@@ -606,3 +606,23 @@ def test_tables_that_cannot_be_learned_from_are_refused(tables):
     ):
         with pytest.raises(ValueError, match=word):
             sweep(table, test, model=LINEAR)
+
+
+def test_tables_and_results_are_shown_in_one_line_without_their_arrays(tables, few_positives):
+    labels = tables[0].labels
+    wanted = f"Transactions({len(labels)} rows, {labels.sum()} frauds, 4 features, source='memory')"
+    assert repr(tables[0]) == wanted
+    shown = repr(few_positives)
+    assert shown.startswith("SweepResult(fedavg") and "; source='memory')" in shown and len(shown.splitlines()) == 1
+    assert f"{few_positives.frame().setting.nunique()} settings of 20 banks" in shown
+
+
+@pytest.mark.parametrize("label", [0, 1])
+@pytest.mark.parametrize("side", ["train", "test"])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_rows_of_one_class_are_refused_on_either_side(tables, side, label, dry_run):
+    both = dict(zip(("train", "test"), tables, strict=True))
+    both[side] = both[side]._replace(labels=np.full_like(both[side].labels, label))
+    num_rows = len(both[side].labels)
+    with pytest.raises(ValueError, match=f"`{side}` has {label * num_rows} frauds among {num_rows} rows.*`test_frac"):
+        sweep(*both.values(), model=LINEAR, dry_run=dry_run)

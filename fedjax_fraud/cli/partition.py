@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     checks.check_count("num_clients", args.clients)
     banks = grid.Banks(args.min_positives, args.bank_sizes, args.bank_prevalences)
     grid.check_banks(args.partition, banks)
-    train, _ = rows.load(args)
+    train, _ = rows.load(args, scored=False)
     alphas = args.alphas if args.partition in grid.SKEWED else [float("nan")]
     names = grid.bank_names(train) if args.partition == "natural" else None
     tables = []

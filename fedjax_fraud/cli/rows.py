@@ -9,15 +9,24 @@ TABLE_OPTIONS = (
 )
 
 
-def load(args: argparse.Namespace):
-    """The training and the test rows; ``args.split`` becomes what was done. Shows what the columns were taken for."""
-    from fedjax_fraud import data
+def load(args: argparse.Namespace, *, scored: bool = True):
+    """The training and the test rows; ``args.split`` becomes what was done. Shows what the columns were taken for.
+
+    Raises: ValueError, if models are to be scored on the test rows, for a side of one class.
+    """
+    from fedjax_fraud import checks, data
 
     table = _read(args)
     _check_banks_and_time(args, table)
     how = args.split or ("random" if table.time is None else "time")
     args.split = how
-    train, test = data.split(table, by=how, test_fraction=args.test_fraction, seed=args.data_seed)
+    with warnings.catch_warnings():
+        if scored:  # what the split would warn of is then an error
+            warnings.filterwarnings("ignore", message="0 positives in test")
+        train, test = data.split(table, by=how, test_fraction=args.test_fraction, seed=args.data_seed)
+    if scored:
+        checks.check_classes("train", train.labels)
+        checks.check_classes("test", test.labels)
     if args.data is not None and not (args.quiet or args.json or getattr(args, "process_id", None)):
         _show(train, test)
     return train, test

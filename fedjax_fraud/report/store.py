@@ -49,6 +49,10 @@ class StoredResult(NamedTuple):
     params: Any = None
     decisions: pd.DataFrame | None = None
 
+    def __repr__(self) -> str:
+        source = self.manifest.get("data", {}).get("source")
+        return f"StoredResult({self.rounds['setting'].nunique():,} settings; source={source!r})"
+
 
 def check_output_folder(folder: str | os.PathLike, *, create: bool = True) -> pathlib.Path:
     """Makes sure that results can be written to a folder, before any long work.
