@@ -84,7 +84,9 @@ def make_rules(policy: Policy, test: Transactions, test_set: score.TestSet) -> R
         missed_fraud = np.full(test_set.num_samples, each, np.float32)
     budgets = np.array(budgets, np.float64)
     per_day = policy.alerts_per_day if "per_day" in names else None
-    return Rules(tuple(names), budgets, policy.transfer_budget, missed_fraud, float(false_alarm), amount, per_day)
+    defaults = tuple(name for name in ("false_alarm", "missed_fraud") if getattr(policy, name) is None)
+    costs = (missed_fraud, float(false_alarm), amount)
+    return Rules(tuple(names), budgets, policy.transfer_budget, *costs, per_day, defaults)
 
 
 def decision_table(

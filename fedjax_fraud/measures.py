@@ -29,6 +29,7 @@ class Rules(NamedTuple):
       false_alarm: a number.
       amount: ``[samples]`` float32, positives first, or None.
       alerts_per_day: of the budget "per_day", where there is one.
+      defaults: which of "false_alarm" and "missed_fraud" are conventions, because nobody gave a figure.
     """
 
     names: tuple[str, ...]
@@ -38,6 +39,7 @@ class Rules(NamedTuple):
     false_alarm: float
     amount: np.ndarray | None
     alerts_per_day: float | None = None
+    defaults: tuple[str, ...] = ()
 
     def record(self) -> dict:
         """What a reader of the table needs to know, ready for JSON."""
@@ -48,6 +50,7 @@ class Rules(NamedTuple):
             false_alarm=self.false_alarm,
             mean_missed_fraud=float(self.missed_fraud.mean(dtype=np.float64)) if self.missed_fraud.size else math.nan,
             missed_fraud="amount" if self.amount is not None and self.missed_fraud is self.amount else "a number",
+            defaults=list(self.defaults),
         )
 
 

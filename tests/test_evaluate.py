@@ -196,6 +196,7 @@ def test_without_amounts_and_time_there_is_no_money_recalled_and_no_daily_budget
     assert rules.names == ("at_0.05", "at_0.2") and not lines.filter(like="value_recall").size
     assert rules.false_alarm == 1.0 and set(rules.missed_fraud.tolist()) == {100.0}
     assert rules.record()["missed_fraud"] == "a number" and rules.record()["alerts_per_day"] is None
+    assert rules.record()["defaults"] == ["false_alarm", "missed_fraud"]
 
 
 def test_test_rows_without_fraud_have_no_recall_and_no_precision():
@@ -221,7 +222,9 @@ def test_fixed_costs_replace_amounts():
     test_set = score.make_test_set(TEST.features, TEST.labels)
     rules = evaluate.make_rules(POLICY._replace(missed_fraud=7.0, false_alarm=2.0), TEST, test_set)
     assert set(rules.missed_fraud.tolist()) == {7.0} and rules.false_alarm == 2.0
-    assert rules.record()["mean_missed_fraud"] == 7.0
+    assert rules.record()["mean_missed_fraud"] == 7.0 and rules.record()["defaults"] == []
+    rules = evaluate.make_rules(POLICY._replace(missed_fraud=None, false_alarm=2.0), TEST, test_set)
+    assert rules.record()["defaults"] == ["missed_fraud"]
 
 
 @pytest.mark.parametrize(

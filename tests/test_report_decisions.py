@@ -40,7 +40,7 @@ def fake_decisions(result, num_clients=3, amounts=True) -> pd.DataFrame:
     return table
 
 
-def decided(amounts=True, **changes) -> store.StoredResult:
+def decided(amounts=True, defaults=(), **changes) -> store.StoredResult:
     """A made-up result with decisions."""
     result = fake_result(**changes)
     record = dict(
@@ -50,6 +50,7 @@ def decided(amounts=True, **changes) -> store.StoredResult:
         false_alarm=12.5,
         mean_missed_fraud=1250.0,
         missed_fraud="amount" if amounts else "a number",
+        defaults=list(defaults),
     )
     manifest = result.manifest | {"decisions": record}
     table = fake_decisions(result, changes.get("num_clients", 3), amounts)
@@ -64,6 +65,33 @@ def result():
 @pytest.fixture(scope="module")
 def text(result):
     return report.dossier(result)
+
+
+@pytest.mark.parametrize(
+    "amounts, defaults, words",
+    [
+        (True, (), "a false alarm costs 12.5, a missed fraud its amount (mean over all test rows: 1,250). *Saved*"),
+        (
+            True,
+            ("false_alarm", "missed_fraud"),
+            "costs 12.5 (the default, a hundredth of the mean amount), a missed fraud its amount (the default; mean "
+            "over all test rows: 1,250). Defaults are conventions, not your costs: give your own (`--false-alarm-cost`",
+        ),
+        (
+            False,
+            ("false_alarm", "missed_fraud"),
+            "costs 12.5 (the default), a missed fraud 1,250 (the default, a hundred false alarms). Defaults are",
+        ),
+        (True, ("missed_fraud",), "costs 12.5, a missed fraud its amount (the default; mean over"),
+    ],
+)
+def test_a_cost_that_nobody_gave_is_marked_as_the_default(amounts, defaults, words):
+    assert words in report.dossier(decided(amounts, defaults)).replace("\n", " ")
+
+
+def test_results_from_before_defaults_were_recorded_are_not_marked(result):
+    old = {name: value for name, value in result.manifest["decisions"].items() if name != "defaults"}
+    assert "the default" not in report.dossier(result._replace(manifest=result.manifest | dict(decisions=old)))
 
 
 # ---- tables -----------------------------------------------------------------------------------------------------

@@ -142,9 +142,9 @@ def budget_section(decided: Decided, manifest: Mapping) -> str:
         parts.append(_grid("Share of the defrauded money", "value_recall", table, budgets, words))
     parts += [
         "**Cost.** A transaction is flagged where that is the cheaper decision if its predicted probability is right: "
-        f"a false alarm costs {quantity(false_alarm)}, a missed fraud "
-        f"{_missed_words(manifest, missed)}. *Saved* is the share of what doing nothing costs; it is negative where "
-        "alerts cost more than they save.",
+        f"a false alarm costs {_false_alarm_words(manifest, false_alarm, missed)}, a missed fraud "
+        f"{_missed_words(manifest, missed)}.{_own_costs(manifest)} *Saved* is the share of what doing nothing costs; "
+        "it is negative where alerts cost more than they save.",
         markdown_table(
             ("alpha", "Algorithm", "Mean cost per transaction", "Without any alert", "Saved"),
             [
@@ -179,11 +179,36 @@ def budget_words(name: str, manifest: Mapping) -> str:
     return f"{100 * float(name.removeprefix('at_')):g} % of rows"
 
 
+def _false_alarm_words(manifest: Mapping, cost: float, mean_missed: float) -> str:
+    """What a false alarm costs, and whether anybody said so."""
+    if not _is_default(manifest, "false_alarm"):
+        return quantity(cost)
+    is_share = _is_amount(manifest) and math.isclose(100 * cost, mean_missed, rel_tol=1e-6)
+    return f"{quantity(cost)} (the default{', a hundredth of the mean amount' if is_share else ''})"
+
+
 def _missed_words(manifest: Mapping, mean: float) -> str:
-    """What a missed fraud costs."""
-    if facts.fact(manifest, "decisions", "missed_fraud") == "amount":
-        return f"its amount (mean over all test rows: {quantity(mean)})"
-    return quantity(mean)
+    """What a missed fraud costs, and whether anybody said so."""
+    default = "the default" if _is_default(manifest, "missed_fraud") else ""
+    if _is_amount(manifest):
+        return f"its amount ({default + '; ' if default else ''}mean over all test rows: {quantity(mean)})"
+    return f"{quantity(mean)} ({default}, a hundred false alarms)" if default else quantity(mean)
+
+
+def _own_costs(manifest: Mapping) -> str:
+    """What to make of costs that are conventions."""
+    if not _is_default(manifest, "false_alarm"):
+        return ""
+    return " Defaults are conventions, not your costs: give your own (`--false-alarm-cost`, `evaluate.Policy`)."
+
+
+def _is_default(manifest: Mapping, cost: str) -> bool:
+    """Whether a cost is a convention; of results from before that was recorded nobody knows."""
+    return cost in (facts.fact(manifest, "decisions", "defaults") or ())
+
+
+def _is_amount(manifest: Mapping) -> bool:
+    return facts.fact(manifest, "decisions", "missed_fraud") == "amount"
 
 
 def _transfer_words(manifest: Mapping) -> str:
