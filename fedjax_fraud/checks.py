@@ -11,6 +11,7 @@ import optax
 from fedjax_fraud.types import Partition
 
 LARGEST = float(np.finfo(np.float32).max)
+NUM_SEEDS = 2**32
 
 
 def check_choice(name: str, values: Sequence, known: Sequence) -> None:
@@ -52,15 +53,17 @@ def check_rate(client_lr: Any, remedy: str) -> None:
         raise TypeError(f"`client_lr` must be a number, got {kind}. {remedy}")
 
 
-def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Raises ValueError unless ``value`` is an integer of at least ``least``."""
+def check_count(name: str, value: Any, least: int = 1, most: int | None = None) -> None:
+    """Raises ValueError unless ``value`` is an integer of at least ``least``, and at most ``most`` if that is given."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"`{name}` must be an integer of at least {least}, got {value!r}. Pass {least} or more.")
+    if most is not None and value > most:
+        raise ValueError(f"`{name}` must be at most {most:,}, got {value:,}. Pass fewer.")
 
 
 def check_seed(seed: Any) -> None:
     """Raises ValueError unless ``seed`` is an integer of 32 bits without a sign."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < NUM_SEEDS:
         raise ValueError(f"`seed` must be an integer in [0, 2**32), got {seed!r}. Pass a small number, for example 0.")
 
 

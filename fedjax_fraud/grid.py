@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,8 @@ CONDITION_KEYS = (
 PARTITIONS = ("labels", "feature", "quantity", "iid", "natural", "controlled")
 SKEWED = ("labels", "feature", "quantity")
 CENTRALISED, LOCAL_ONLY = "centralised", "local_only"
+MAX_CLIENTS = 1_000_000
+"""Clients of all compared settings of a sweep together: with the default model and 80,000 rows, 150 GiB."""
 
 
 class Federation(NamedTuple):
@@ -74,6 +76,44 @@ class Grid(NamedTuple):
 def as_list(value) -> list:
     """A list of a scalar or of a sequence."""
     return list(value) if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str) else [value]
+
+
+def settings_per_seed(
+    algorithms: Sequence[str],
+    alphas: Sequence[float],
+    client_lr: Sequence[float],
+    mu: Sequence[float],
+    num_epochs: Sequence[int],
+    server_lr: Sequence[float] | None,
+    num_conditions: int,
+) -> int:
+    """How many federations of a sweep share a seed."""
+    of_algorithms = (
+        (len(mu) if "mu" in ALGORITHMS[name].tuned else 1) * len(_server_lrs(name, server_lr)) for name in algorithms
+    )
+    return sum(of_algorithms) * len(alphas) * len(client_lr) * len(num_epochs) * num_conditions
+
+
+def check_size(num_settings: int, num_clients: int, values: Mapping[str, int]) -> None:
+    """Raises ValueError for a sweep that no machine holds, before anything is made for each setting.
+
+    Args:
+      num_settings, num_clients: federations that are compared, and banks of each.
+      values: argument -> how many values it has, of those that the settings are crossed from.
+    """
+    total = num_settings * num_clients
+    if total <= MAX_CLIENTS:
+        return
+    sizes = dict(values) | dict(num_clients=num_clients)
+    largest = max(sizes, key=sizes.get)
+    most = sizes[largest] * MAX_CLIENTS // total
+    crossed = " x ".join(f"{count:,} {name}" for name, count in values.items() if count > 1)
+    remedy = f"Lower it to {most:,}, or run several sweeps." if most else "Lower it and others, or run several sweeps."
+    raise ValueError(
+        f"`{largest}` makes this sweep too large, got {sizes[largest]:,}: {num_settings:,} settings"
+        f"{crossed and f' ({crossed})'} of {num_clients:,} clients are {total:,} clients, and at most {MAX_CLIENTS:,} "
+        f"fit. {remedy}"
+    )
 
 
 class Banks(NamedTuple):
@@ -235,6 +275,10 @@ def make_grid(
                 f"`num_clients` must be at most the {len(rows.labels)} rows of `{name}`, got {num_clients}. "
                 "Lower it, or use more rows."
             )
+    if partition_kind == "natural":
+        num_clients = len(bank_names(train))
+    per_seed = settings_per_seed(algorithms, alphas, client_lrs, mus, num_epochs, server_lrs, len(conditions))
+    check_size(per_seed * len(seeds), num_clients, dict(seeds=len(seeds), alphas=len(alphas)))
     owners = {
         (alpha, seed): Owners(
             *(

@@ -1,7 +1,8 @@
 """What a sweep would do, without doing it: settings, work and traffic to the number; time and memory estimated.
 
 Who takes part, who is late and who is gone is drawn from seeds alone, so the draws of all rounds are made without any
-training: steps, rows and bytes are exactly those of the run (a method that diverges still does its steps).
+training: steps, rows and bytes are exactly those of the run (a method that diverges still does its steps). Where that
+would take more than seconds, the first seeds are dealt and drawn, and the others taken for like them; the plan says so.
 
 Time is estimated from a probe: the engine's own packed training on a few of the sweep's settings, and the scoring of
 one model, each for half a second on all devices at once, then scaled to the steps and models of the whole sweep.
@@ -28,7 +29,7 @@ from jax.sharding import PartitionSpec as P
 from fedjax_fraud import conditions, dealing, frames, packing, pool, score
 from fedjax_fraud import devices as hardware
 from fedjax_fraud.algorithms import ALGORITHMS
-from fedjax_fraud.grid import CONDITION_KEYS, Federation, Grid, federation_keys
+from fedjax_fraud.grid import CONDITION_KEYS, Federation, Grid, check_size, federation_keys
 from fedjax_fraud.local import TrainingData
 from fedjax_fraud.parts import Part
 from fedjax_fraud.program import RoundPlan, Settings
@@ -37,6 +38,7 @@ from fedjax_fraud.train import train_pool
 from fedjax_fraud.types import Transactions
 
 PROBE_SECONDS, PROBE_WAVES = 0.5, 32
+DEALT_ROWS, DEALT_CLIENTS = 50_000_000, 20_000  # of all seeds that a plan deals: some seconds
 CASE = ("algorithm", "alpha", *CONDITION_KEYS)
 
 # Rates that no probe measures; from sweeps on two cores of an AMD EPYC (Zen 3).
@@ -78,6 +80,8 @@ class Plan(NamedTuple):
       num_programs: programs to compile, beside the small one that gives logits.
       num_rounds: communication rounds.
       estimate: time and memory.
+      num_seeds, num_dealt: seeds, and how many of them were dealt and drawn. If these are fewer, ``steps``, ``rows``
+        and ``bytes`` are estimates: as if the other seeds were like them.
     """
 
     settings: pd.DataFrame
@@ -87,6 +91,26 @@ class Plan(NamedTuple):
     num_programs: int
     num_rounds: int
     estimate: Estimate
+    num_seeds: int
+    num_dealt: int
+
+
+class Sample(NamedTuple):
+    """The seeds that stand for all seeds.
+
+    Attributes:
+      num_dealt, num_seeds: how many, of how many; all of them unless these are too many.
+      seconds: to deal them.
+    """
+
+    num_dealt: int
+    num_seeds: int
+    seconds: float
+
+    @property
+    def times(self) -> float:
+        """For how many seeds each of the sample stands."""
+        return self.num_seeds / self.num_dealt
 
 
 class Rounds(NamedTuple):
@@ -103,6 +127,27 @@ class Rounds(NamedTuple):
     participants: np.ndarray
 
 
+def sample_grid(make_grid: Callable[..., Grid], seeds: Sequence[int], num_rows: int) -> tuple[Grid, Sample]:
+    """The federations of as many seeds as can be dealt in some seconds.
+
+    Args:
+      make_grid: ``grid.make_grid`` of everything but the seeds.
+      seeds: of the sweep.
+      num_rows: of training and test.
+    Returns: the grid of the first seeds, and how many these are.
+    Raises: ValueError for more than a sweep may hold.
+    """
+    one = make_grid(seeds=seeds[:1])
+    num_settings = len(one.federations) * len(seeds)
+    check_size(num_settings, one.num_clients, dict(seeds=len(seeds)))
+    num_clients = (len(one.federations) + len(one.centralised)) * one.num_clients + len(one.local_only)
+    most = max(1, min(DEALT_ROWS // (len(one.owners) * num_rows), DEALT_CLIENTS // num_clients))
+    began = time.perf_counter()
+    num_dealt = min(most, len(seeds))
+    grid = make_grid(seeds=seeds[:num_dealt])
+    return grid, Sample(num_dealt, len(seeds), time.perf_counter() - began)
+
+
 def make_plan(
     grid: Grid,
     parts: Sequence[Part],
@@ -112,6 +157,7 @@ def make_plan(
     num_rounds: int,
     model_bytes: int,
     mesh: Mesh,
+    sample: Sample,
 ) -> Plan:
     """The plan of a sweep whose parts are laid out; compiles and runs a probe, for some seconds.
 
@@ -120,6 +166,7 @@ def make_plan(
       train, test_set, data: the rows; ``data`` on the host.
       num_rounds, model_bytes: of every federation.
       mesh: the devices.
+      sample: which seeds ``grid`` has, of all.
     """
     drawn = [draw_rounds(part.pool, num_rounds) for part in parts]
     tables = [
@@ -127,13 +174,15 @@ def make_plan(
         for part, rounds in zip(parts, drawn, strict=True)
     ]
     return Plan(
-        settings=_by_case(pd.concat(tables, ignore_index=True)),
+        settings=_by_case(pd.concat(tables, ignore_index=True), sample),
         partitions=partition_of_first_seed(grid, train),
-        num_federations=len(grid.federations),
+        num_federations=len(grid.federations) // sample.num_dealt * sample.num_seeds,
         num_clients=grid.num_clients,
         num_programs=len(parts),
         num_rounds=num_rounds,
-        estimate=estimate(grid, parts, drawn, test_set, data, num_rounds, mesh),
+        estimate=estimate(grid, parts, drawn, test_set, data, num_rounds, mesh, sample),
+        num_seeds=sample.num_seeds,
+        num_dealt=sample.num_dealt,
     )
 
 
@@ -174,16 +223,20 @@ def settings_table(federations: Sequence[Federation], rounds: Rounds, model_byte
     return federation_keys(federations).assign(steps=rounds.steps, rows=rounds.rows, bytes=num_bytes)
 
 
-def _by_case(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per algorithm and case, in the order in which they first appear."""
+def _by_case(table: pd.DataFrame, sample: Sample) -> pd.DataFrame:
+    """One row per algorithm and case, in the order in which they first appear, for all seeds."""
     groups = table.groupby(list(CASE), dropna=False, sort=False)
-    return groups.agg(
+    found = groups.agg(
         num_settings=("seed", "size"),
         num_seeds=("seed", "nunique"),
         steps=("steps", "sum"),
         rows=("rows", "sum"),
         bytes=("bytes", "sum"),
     ).reset_index()
+    if sample.num_dealt < sample.num_seeds:
+        for name in ("num_settings", "num_seeds", "steps", "rows", "bytes"):
+            found[name] = np.rint(found[name] * sample.times).astype(np.int64)
+    return found
 
 
 # ---- time and memory, estimated ---------------------------------------------------------------------------------
@@ -197,29 +250,31 @@ def estimate(
     data: TrainingData,
     num_rounds: int,
     mesh: Mesh,
+    sample: Sample,
 ) -> Estimate:
-    """Time by a probe of the largest program, memory by counting arrays."""
+    """Time by a probe of the largest program, memory by counting arrays; for all seeds."""
+    times = sample.times
     test_features = hardware.replicate(test_set.features, mesh)
     on_devices = hardware.replicate(data, mesh)
     largest = max(range(len(parts)), key=lambda place: int(drawn[place].steps.sum()))
     step_seconds = probe_steps(parts[largest].pool, on_devices, mesh) / _gradients(parts[largest].pool)
     model_seconds = probe_scores(parts[largest].pool, test_features, mesh)
     run_seconds = sum(
-        _device_steps(part.pool, rounds, num_rounds, mesh) * _gradients(part.pool) * step_seconds
-        + _device_models(part.pool, num_rounds, mesh) * model_seconds
+        times * _device_steps(part.pool, rounds, num_rounds, mesh) * _gradients(part.pool) * step_seconds
+        + times * _device_models(part.pool, num_rounds, mesh) * model_seconds
         + (num_rounds + 1) * ROUND_SECONDS
-        + num_rounds * ROUND_PASSES * _pool_bytes(part.pool) / BYTES_PER_SECOND / mesh.devices.size
+        + times * num_rounds * ROUND_PASSES * _pool_bytes(part.pool) / BYTES_PER_SECOND / mesh.devices.size
         for part, rounds in zip(parts, drawn, strict=True)
     )
     num_models = sum(len(part.federations) * (1 + part.has_personal * grid.num_clients) for part in parts)
     num_models += len(grid.local_only)
-    traced_seconds = START_SECONDS + TRACE_SECONDS * len(parts)
+    traced_seconds = START_SECONDS + TRACE_SECONDS * len(parts) + (times - 1) * sample.seconds
     return Estimate(
         compile_seconds=traced_seconds + COMPILE_SECONDS * max(1.0, len(parts) / hardware.num_cores()),
         kept_seconds=traced_seconds + KEPT_SECONDS * len(parts),
         run_seconds=run_seconds,
-        table_seconds=TABLE_SECONDS * num_models * test_set.num_samples,
-        peak_bytes=_peak_bytes(parts, test_set, data, num_rounds, mesh),
+        table_seconds=times * TABLE_SECONDS * num_models * test_set.num_samples,
+        peak_bytes=_peak_bytes(parts, test_set, data, num_rounds, mesh, times),
     )
 
 
@@ -344,9 +399,11 @@ def _state_bytes(made: pool.Pool) -> int:
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
 
 
-def _peak_bytes(parts: Sequence[Part], test_set: score.TestSet, data: TrainingData, num_rounds: int, mesh: Mesh) -> int:
-    """What the arrays of a sweep need, beside what any JAX program does."""
-    rows = data.table.nbytes + data.orders.nbytes
+def _peak_bytes(
+    parts: Sequence[Part], test_set: score.TestSet, data: TrainingData, num_rounds: int, mesh: Mesh, times: float
+) -> int:
+    """What the arrays of a sweep need, beside what any JAX program does; ``times``: those of the pools."""
+    rows = data.table.nbytes + times * data.orders.nbytes
     held = 2 * rows + 2 * test_set.features.nbytes  # as tables and partitions, and as the devices read them
     if mesh.devices.flat[0].platform != "cpu":
         held = rows + test_set.features.nbytes
@@ -354,4 +411,4 @@ def _peak_bytes(parts: Sequence[Part], test_set: score.TestSet, data: TrainingDa
         MODEL_COPIES * _gradients(part.pool) * _pool_bytes(part.pool) + 2 * _state_bytes(part.pool) for part in parts
     ]
     history = 2 * 25 * 4 * (num_rounds + 1) * sum(len(part.pool.slot) for part in parts)
-    return BASE_BYTES + len(parts) * PROGRAM_BYTES + held + max(pools) + history
+    return int(BASE_BYTES + len(parts) * PROGRAM_BYTES + held + times * (max(pools) + history))

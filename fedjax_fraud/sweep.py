@@ -134,7 +134,7 @@ def sweep(
       train, test: as ``data.split`` returns them; both need frauds and genuine rows.
       algorithms: names from ``algorithms.ALGORITHMS``.
       alphas: Dirichlet concentrations, above 0; smaller = more skew. Unused by 'iid' and 'natural' partitions.
-      seeds: how many (0, 1, ...), or which.
+      seeds: how many (0, 1, ...), or which. A sweep holds at most a million clients in all settings together.
       num_clients: banks of a federation; a natural partition has as many as the silo column names, a controlled one
         as many as ``bank_sizes``.
       num_rounds, batch_size: communication rounds; rows of a local batch.
@@ -165,7 +165,8 @@ def sweep(
       resume: go on from that folder, to the same bits; refused if anything was asked for differently.
       progress: called with (what, done, total) as the work goes on. If it has a method ``pace``, that is told before
         each call about rounds how fast they are (see ``progress.Pace``; ``progress.Display`` shows it).
-      dry_run: check everything, lay the work out and return a ``plan.Plan`` of it: nothing is trained or written.
+      dry_run: check everything, lay the work out and return a ``plan.Plan`` of it: nothing is trained or written. Of
+        very many seeds it lays out some, and its counts are estimates.
 
     Returns: a ``SweepResult``, or with ``dry_run`` a ``plan.Plan``.
 
@@ -183,9 +184,9 @@ def sweep(
     began = time.perf_counter()
     progress = progress or (lambda what, done, total: None)
     if isinstance(seeds, int | np.integer):
-        checks.check_count("seeds", seeds)
+        checks.check_count("seeds", seeds, most=checks.NUM_SEEDS)
         seeds = range(seeds)
-    seeds = list(seeds)
+    seeds = seeds if isinstance(seeds, range) else list(seeds)  # a list only once it is known to be short
     client_lr, mu, num_epochs = grids.as_list(client_lr), grids.as_list(mu), grids.as_list(num_epochs)
     algorithms, alphas = grids.as_list(algorithms), grids.as_list(alphas)
     server_lr = None if server_lr is None else grids.as_list(server_lr)
@@ -221,6 +222,7 @@ def sweep(
         bank_prevalences=bank_prevalences,
     )
     check_options(**options)
+    options["seeds"] = seeds = list(seeds)
     speeds = Speeds(step_seconds, bytes_per_second, latency_seconds)
     evaluate.check_policy(alerts)
     for name, value in (("num_lanes", num_lanes), ("chunk_length", chunk_length)):
@@ -234,12 +236,12 @@ def sweep(
         cache.use_compilation_cache()
     mesh = hardware.settings_mesh(devices)
     progress("partitions", 0, 1)
-    grid = grids.make_grid(
+    make_grid = functools.partial(
+        grids.make_grid,
         train,
         test,
         algorithms=algorithms,
         alphas=alphas,
-        seeds=seeds,
         num_clients=num_clients,
         client_lrs=client_lr,
         mus=mu,
@@ -251,6 +253,10 @@ def sweep(
         conditions=grids.cross_conditions(straggler_work, max_update_norm, **crossed),
         banks=grids.Banks(min_positives, bank_sizes, bank_prevalences),
     )
+    if dry_run:
+        grid, sample = plan.sample_grid(make_grid, seeds, len(train.labels) + len(test.labels))
+    else:
+        grid = make_grid(seeds=seeds)
     num_clients = grid.num_clients
     _check_banks(num_clients, num_rounds, speeds, available)
     model = models.mlp(train.features.shape[1]) if model is None else model
@@ -272,7 +278,7 @@ def sweep(
     parts = make_parts(
         grid,
         objective,
-        start_params(vector_model, seeds),
+        start_params(vector_model, list(dict.fromkeys(seed for _, seed in grid.owners))),
         test_set,
         mesh,
         client_optimizer=client_optimizer,
@@ -285,7 +291,7 @@ def sweep(
     if dry_run:
         progress("probe", 0, 1)
         rows, model_bytes = training_data(train, grid), frames.model_size(model)[1]
-        return plan.make_plan(grid, parts, train, test_set, rows, num_rounds, model_bytes, mesh)
+        return plan.make_plan(grid, parts, train, test_set, rows, num_rounds, model_bytes, mesh, sample)
     kept = None
     if checkpoint is not None:
         identity = record.identity(config, digest, model, available, parts, mesh)
@@ -364,9 +370,6 @@ def check_options(
     checks.check_numbers("mu", mu, positive=False)
     if server_lr is not None:
         checks.check_numbers("server_lr", server_lr)
-    checks.check_distinct("seeds", seeds)
-    for seed in seeds:
-        checks.check_seed(seed)
     checks.check_distinct("num_epochs", num_epochs)
     for epochs in num_epochs:
         checks.check_count("num_epochs", epochs)
@@ -374,10 +377,21 @@ def check_options(
         checks.check_count(name, value)
     for name, values in crossed.items():
         checks.check_distinct(name, values)
-    grids.cross_conditions(straggler_work, max_update_norm, **crossed)  # for what it refuses
+    numbers = {name: len(values) for name, values in crossed.items()}
+    grids.check_size(math.prod(numbers.values()), 1, numbers)  # before they are crossed
+    conditions = grids.cross_conditions(straggler_work, max_update_norm, **crossed)  # also for what it refuses
     _check_used(algorithms, server_lr, crossed)
     checks.check_choice("partition_kind", [partition_kind], grids.PARTITIONS)
     grids.check_banks(partition_kind, grids.Banks(min_positives, bank_sizes, bank_prevalences))
+    lists = dict(algorithms=algorithms, alphas=alphas if partition_kind in grids.SKEWED else [math.nan])
+    lists |= dict(client_lr=client_lr, mu=mu, num_epochs=num_epochs, server_lr=server_lr)
+    num_settings = grids.settings_per_seed(**lists, num_conditions=len(conditions)) * len(seeds)
+    numbers |= {name: len(values) for name, values in (lists | dict(seeds=seeds)).items() if values is not None}
+    num_clients = {"natural": 1, "controlled": len(bank_sizes or ())}.get(partition_kind, num_clients)
+    grids.check_size(num_settings, num_clients, numbers)
+    checks.check_distinct("seeds", seeds)
+    for seed in seeds:
+        checks.check_seed(seed)
 
 
 def _check_used(algorithms: Sequence[str], server_lr: Sequence[float] | None, crossed: Mapping[str, Sequence]) -> None:

@@ -161,6 +161,8 @@ def test_a_table_without_its_label_column_is_refused(refused, write, tmp_path):
         ("--epochs 0", ["epochs", "0", "Pass"]),
         ("--batch-size 0", ["batch_size", "0", "Pass"]),
         ("--seeds 0", ["seeds", "0", "Pass"]),
+        ("--seeds 100000000", ["`seeds` (--seeds)", "100,000,000", "900,000,000 settings", "Lower it to 37,037"]),
+        ("--seeds 9999999999", ["`seeds` (--seeds)", "9,999,999,999", "Pass fewer"]),
         ("--client-lr 0", ["client_lr", "0.0", "Pass"]),
         ("--mu -1", ["mu", "-1.0", "Pass"]),
         ("--hidden 0", ["hidden", "0", "Use ()"]),
@@ -688,7 +690,9 @@ def test_a_dry_run_counts_what_the_sweep_did(folder, capsys):
     assert plan["estimate"]["peak_bytes"] > 0 and len(plan["partitions"]) == 2
 
 
-@pytest.mark.parametrize("options", ["--clients 900", "--alphas -1", "--resume", "--distributed", "--test-fraction 1"])
+@pytest.mark.parametrize(
+    "options", ["--clients 900", "--seeds 100000000", "--alphas -1", "--resume", "--distributed", "--test-fraction 1"]
+)
 def test_a_dry_run_refuses_what_a_run_refuses(refused, tmp_path, options):
     refused(*arguments_of("sweep", tmp_path, "--dry-run", *options.split()))
     assert not (tmp_path / "out").exists()

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from fedjax_fraud import cache, plan
+from fedjax_fraud import cache, grid, plan
 from fedjax_fraud.report import plan_lines
 from tests.test_sweep import RATE, run_sweep
 
@@ -73,6 +73,55 @@ def test_a_plan_refuses_what_a_run_refuses():
         run_sweep(num_clients=900, dry_run=True)
     with pytest.raises(ValueError, match="bytes_per_second"):
         run_sweep(bytes_per_second=0.0, dry_run=True)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (dict(seeds=10**8), "`seeds` makes .* too large, got 100,000,000: .* x 100,000,000 seeds.*Lower it to 8,333,"),
+        (dict(seeds=range(10**9)), "`seeds` .* of 3 clients are 120,000,000,000 clients, and at most 1,000,000 fit"),
+        (dict(seeds=10**30), "`seeds` must be at most 4,294,967,296, got 1,0"),
+        (dict(num_clients=10**7), "`num_clients` makes .* got 10,000,000.*Lower it to 12,500"),
+        (dict(partition_kind="natural", seeds=90_000, alphas=[1.0]), "`seeds` makes"),
+    ],
+)
+def test_a_sweep_that_no_machine_holds_is_refused_at_once(monkeypatch, changes, words, dry_run):
+    dealt = []
+
+    def count(*arguments, **options):
+        dealt.append(arguments)
+        return make(*arguments, **options)
+
+    make = grid.partition_rows
+    monkeypatch.setattr(grid, "partition_rows", count)
+    options = dict(algorithms=["fedprox", "scaffold"], mu=[0.1, 0.2, 0.3], client_lr=[0.1, 0.2])
+    options |= dict(alphas=[0.1, 0.5, 1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match=words):
+        run_sweep(**(options | changes), dry_run=dry_run)
+    assert len(dealt) <= 2  # banks are counted by the first seed's
+
+
+def test_crossing_far_too_many_conditions_is_refused_before_they_are_crossed():
+    many = [value / 1001 for value in range(1, 1001)]
+    with pytest.raises(ValueError, match=r"`stragglers` makes .* \(1,000 stragglers x 1,000 drop_before x"):
+        run_sweep(stragglers=many, drop_before=many, drop_after=many)
+
+
+def test_many_seeds_are_planned_from_the_first_ones(monkeypatch):
+    options = dict(algorithms=["fedavg", "fedprox"], client_lr=RATE, num_rounds=3, drop_before=0.2, seeds=12)
+    exact = run_sweep(**options, dry_run=True)
+    monkeypatch.setattr(plan, "DEALT_CLIENTS", 100)
+    found = run_sweep(**options, dry_run=True)
+    assert (exact.num_seeds, exact.num_dealt, found.num_seeds) == (12, 12, 12) and 1 < found.num_dealt < 12
+    assert (found.num_federations, found.num_programs) == (exact.num_federations, exact.num_programs)
+    same = ["algorithm", "alpha", "num_settings", "num_seeds"]
+    pd.testing.assert_frame_equal(found.settings[same], exact.settings[same])
+    for name in ("steps", "rows", "bytes"):
+        assert found.settings[name].sum() == pytest.approx(exact.settings[name].sum(), rel=0.2)
+    assert found.estimate.peak_bytes == pytest.approx(exact.estimate.peak_bytes, rel=0.02)
+    assert f"estimates, from the first {found.num_dealt} of 12 seeds" in "\n".join(plan_lines(found))
+    assert "all exact" in "\n".join(plan_lines(exact))
 
 
 def test_a_plan_writes_nothing_and_keeps_no_program(tmp_path, monkeypatch):

@@ -158,8 +158,8 @@ def _run(args: argparse.Namespace, is_first: bool, kept: pathlib.Path | None):
     from fedjax_fraud import checks, evaluate, models, parts
     from fedjax_fraud.sweep import check_options, sweep
 
-    checks.check_count("seeds", args.seeds)
-    check_options(**chosen(args), seeds=list(range(args.seeds)))
+    checks.check_count("seeds", args.seeds, most=checks.NUM_SEEDS)
+    check_options(**chosen(args), seeds=range(args.seeds))
     clock = {name: _one_or_each(getattr(args, name)) for name in parts.Speeds._fields}
     available = _read_availability(args.availability)
     alerts = evaluate.Policy(alerts_per_day=args.alerts_per_day, false_alarm=args.false_alarm_cost)

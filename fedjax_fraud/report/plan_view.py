@@ -63,9 +63,16 @@ def _facts(plan: Any) -> list[str]:
         f"{plural(plan.num_federations, 'federation')}{more}, {plural(plan.num_clients, 'bank')}, "
         f"{plural(plan.num_rounds, 'round')}; {plural(plan.num_programs, 'program')} to compile.",
         f"{total['steps'].sum():,} local steps, {total['rows'].sum():,} rows trained, "
-        f"{total['bytes'].sum() / 1e6:,.2f} MB sent (all exact).",
+        f"{total['bytes'].sum() / 1e6:,.2f} MB sent ({_how_exact(plan)}).",
         f"Estimated time: {clock(after + guess.compile_seconds)} on a first start, "
         f"{clock(after + guess.kept_seconds)} with programs kept from an earlier one "
         f"(rounds {clock(guess.run_seconds)}, then scores {clock(guess.table_seconds)}); the report comes on top.",
         f"Estimated peak memory: {guess.peak_bytes / 2**30:.1f} GiB.",
     ]
+
+
+def _how_exact(plan: Any) -> str:
+    """Whether all seeds were drawn for the counts."""
+    if plan.num_dealt == plan.num_seeds:
+        return "all exact"
+    return f"estimates, from the first {plan.num_dealt:,} of {plan.num_seeds:,} seeds"
