@@ -225,6 +225,7 @@ def test_partition_refuses_what_sweep_refuses(refused, tmp_path, options, words)
         ("--algorithm centralised", ["`algorithm` (--algorithm) knows fedavg, fedprox", "'centralised'", "Choose"]),
         ("--alpha -1", ["`alpha` (--alpha)", "-1.0", "Pass"]),
         ("--seed -1", ["`seed` (--seed)", "-1", "Pass"]),
+        ("--data-seed -1", ["`seed` must be 0 or more", "-1", "Choose"]),
         ("--algorithm scaffold --client-optimizer adam", ["scaffold"]),
     ],
 )
@@ -315,6 +316,26 @@ def test_a_disk_that_fills_up_on_the_way_is_one_line_with_the_option(refused, mo
     check_words(line, ["--out", "x.csv", error.strerror, "ame a"])
     assert ("Free some space" in line) == (error.errno == errno.ENOSPC)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "error, is_out",
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (PermissionError(errno.EACCES, "Permission denied", "{}/out/checkpoint/identity.json"), True),
+        (PermissionError(errno.EACCES, "Permission denied", "{}/rows.csv"), False),
+    ],
+)
+def test_while_a_sweep_runs_only_what_is_about_its_folder_names_the_option(
+    refused, monkeypatch, tmp_path, error, is_out
+):
+    def fail(args):
+        error.filename = error.filename and error.filename.format(tmp_path)
+        raise error
+
+    monkeypatch.setattr(rows, "load", fail)
+    line = refused(*arguments_of("sweep", tmp_path))
+    assert ("--out: " in line and "cannot be written" in line) == is_out and error.strerror in line
 
 
 def test_a_report_needs_a_folder_with_results(refused, tmp_path):

@@ -231,6 +231,9 @@ def test_another_schema_is_refused(copied, schema):
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ValueError, match="no such folder"):
         report.load(tmp_path / "nowhere")
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"it is a file\. Name its folder"):
+        report.load(tmp_path / "manifest.json")
 
 
 @pytest.mark.parametrize("name", FILES)

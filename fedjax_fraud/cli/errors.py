@@ -73,7 +73,7 @@ IN_COMMAND = {
     "train": {
         "`algorithms`": "`algorithm` (--algorithm)",
         "`alphas`": "`alpha` (--alpha)",
-        "`seed`": "`seed` (--seed)",
+        "`seed` must be an integer": "`seed` (--seed) must be an integer",  # the data's seed has another message
     },
     "score": {
         "`path`": "`path` (FILE)",

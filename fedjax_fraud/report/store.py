@@ -120,7 +120,8 @@ def load(folder: str | os.PathLike) -> StoredResult:
     """
     path = pathlib.Path(folder)
     if not path.is_dir():
-        raise ValueError(f"{str(path)!r} is not a folder of results: there is no such folder. Check the name.")
+        found = "it is a file. Name its folder." if path.is_file() else "there is no such folder. Check the name."
+        raise ValueError(f"{str(path)!r} is not a folder of results: {found}")
     manifest = _read_manifest(path)
     _check_schema(path, manifest.pop("schema", SCHEMA))
     expected = manifest.pop("files", {})
