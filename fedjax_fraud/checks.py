@@ -180,6 +180,16 @@ def check_share(name: str, value: Any) -> None:
         raise ValueError(f"`{name}` must be a number in [0, 1], got {value!r}. It is a share or a probability.")
 
 
+def check_noise(noise_multiplier: float) -> None:
+    """Raises ValueError unless the noise is a finite number of at least 0."""
+    number = isinstance(noise_multiplier, numbers.Real) and not isinstance(noise_multiplier, bool)
+    if not number or not 0 <= noise_multiplier < math.inf:
+        raise ValueError(
+            f"`noise_multiplier` must be a finite number of at least 0, got {noise_multiplier!r}. 0 = no noise; 0.5 to "
+            "2 are usual."
+        )
+
+
 def check_positive(name: str, value: Any) -> None:
     """Raises ValueError unless ``value`` is a number above 0; infinity will do."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not value > 0:

@@ -22,13 +22,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from fedjax_fraud import shuffle
-from fedjax_fraud.checks import check_choice, check_participation, check_positive, check_share
+from fedjax_fraud.checks import check_choice, check_noise, check_participation, check_positive, check_share
 from fedjax_fraud.local import steps_per_epoch
 
 COHORTS = ("uniform", "by_size", "independent")
 POLICIES = ("wait", "partial", "drop")
 FAULTS = ("none", "nan", "inf", "huge", "stale", "duplicate")
 MAX_UPDATE_NORM = 1e4  # of standardised features: far beyond any honest update
+CLIP_NORM = 1.0  # of one row's gradient, where there is noise
 HUGE = 1e20  # what a huge update holds in every place: finite, and its square is not
 
 # What a round's keys are for: any constants.
@@ -58,6 +59,8 @@ class Conditions(NamedTuple):
       fault_rate: probability that an update is faulty, in [0, 1].
       max_update_norm: updates of a larger norm are rejected. None: 10,000 where faults are injected, else no limit (a
         federation that diverges must be seen to diverge).
+      noise_multiplier: noise of private local gradients over ``clip_norm`` (see ``privacy``); 0 = they are not private.
+      clip_norm: the largest norm of one row's gradient, where there is noise.
     """
 
     participation: float = 1.0
@@ -71,6 +74,8 @@ class Conditions(NamedTuple):
     fault: str = "none"
     fault_rate: float = 0.0
     max_update_norm: float | None = None
+    noise_multiplier: float = 0.0
+    clip_norm: float = CLIP_NORM
 
 
 IDEAL = Conditions()
@@ -116,6 +121,13 @@ def check_conditions(conditions: Conditions) -> None:
     for name in ("stragglers", "drop_before", "drop_after", "fault_rate"):
         check_share(name, getattr(conditions, name))
     check_positive("deadline", conditions.deadline)
+    check_positive("clip_norm", conditions.clip_norm)
+    check_noise(conditions.noise_multiplier)
+    if is_private(conditions) and conditions.clip_norm == math.inf:
+        raise ValueError(
+            f"`clip_norm` must be finite with noise, got {conditions.clip_norm}: the noise is in units of it. "
+            "Pass for example 1."
+        )
     if conditions.max_update_norm is not None:
         check_positive("max_update_norm", conditions.max_update_norm)
     work = conditions.straggler_work
@@ -127,8 +139,14 @@ def check_conditions(conditions: Conditions) -> None:
 
 
 def is_ideal(conditions: Conditions, has_trace: bool = False) -> bool:
-    """Whether nothing can go wrong, beyond a uniform cohort of fixed size."""
-    return conditions._replace(participation=1.0) == IDEAL and not has_trace
+    """Whether nothing can go wrong, beyond a uniform cohort of fixed size; noise in the steps is not asked about."""
+    known = dict(participation=1.0, noise_multiplier=0.0, clip_norm=CLIP_NORM)
+    return conditions._replace(**known) == IDEAL and not has_trace
+
+
+def is_private(conditions: Conditions) -> bool:
+    """Whether the gradients of the local steps are clipped and noised."""
+    return conditions.noise_multiplier > 0
 
 
 def as_arrays(conditions: Sequence[Conditions], has_trace: Sequence[bool]) -> ConditionArrays | None:

@@ -15,7 +15,7 @@ from fedjax_fraud.types import Partition, Transactions
 
 CONDITION_KEYS = (
     *("participation", "cohort", "stragglers", "policy", "deadline"),
-    *("drop_before", "drop_after", "fault", "fault_rate"),
+    *("drop_before", "drop_after", "fault", "fault_rate", "noise_multiplier", "clip_norm"),
 )
 """The conditions that a sweep may cross, in the order of the tables' columns."""
 
@@ -217,8 +217,8 @@ def feature_values(transactions: Transactions, feature: str) -> np.ndarray:
 def cross_conditions(straggler_work: tuple[float, float], max_update_norm: float | None, **crossed) -> list[Conditions]:
     """Every combination of the conditions in ``crossed``, name -> values, each once.
 
-    Without anybody late the policy makes no difference, and without a fault its rate does not: such combinations are
-    one, with 'wait' and with 'none'.
+    Without anybody late the policy makes no difference, without a fault its rate does not, and gradients are clipped
+    only to be noised: such combinations are one, with 'wait', with 'none', with the first norm.
 
     Raises: ValueError for a value out of range, also where it would make no difference.
     """
@@ -231,6 +231,8 @@ def cross_conditions(straggler_work: tuple[float, float], max_update_norm: float
             one = one._replace(policy="wait")
         if one.fault == "none" or one.fault_rate == 0:
             one = one._replace(fault="none", fault_rate=0.0)
+        if one.noise_multiplier == 0:
+            one = one._replace(clip_norm=crossed["clip_norm"][0])
         found.append(one)
     return list(dict.fromkeys(found))
 

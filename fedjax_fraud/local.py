@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 
-from fedjax_fraud import losses, shuffle
+from fedjax_fraud import losses, privacy, shuffle
 from fedjax_fraud.types import FedAlgorithm
 
 
@@ -117,6 +117,10 @@ class Objective(NamedTuple):
         """Mean loss over the real rows of a batch."""
         return losses.masked_mean(self.loss_fn(self.apply(params, x), y), valid)
 
+    def row_loss(self, params, x, y):
+        """Loss of one row."""
+        return self.loss_fn(self.apply(params, x[None]), y[None])[0]
+
 
 class Batch(NamedTuple):
     """What one step trains on. Leaves have a leading steps axis in ``plan_batches``.
@@ -126,12 +130,16 @@ class Batch(NamedTuple):
       labels: ``[batch]``, theirs.
       valid: ``[batch]``, which of the rows are real and not padding.
       live: whether the client makes this step at all; False past its last one.
+      expected: how many rows a drawn batch holds in the mean.
+      key: of what is drawn in the step.
     """
 
     rows: Int[Array, " batch"]
     labels: Float[Array, " batch"]
     valid: Bool[Array, " batch"]
     live: Bool[Array, ""]
+    expected: Int[Array, ""]
+    key: UInt32[Array, ""]
 
 
 def plan_batches(
@@ -143,7 +151,9 @@ def plan_batches(
     rows = data.orders.at[task.partition_id, task.start + position].get(mode="promise_in_bounds")
     # Reading the labels here also brings the rows close to the processor before the steps read them.
     labels = data.table.at[rows, 0].get(mode="promise_in_bounds")
-    return Batch(rows, labels, valid, step < task.num_steps)
+    expected = jnp.full(step.shape, jnp.clip(task.num_examples, 1, objective.batch_size))
+    keys = shuffle.mix(step.astype(jnp.uint32), task.key)
+    return Batch(rows, labels, valid, step < task.num_steps, expected, keys)
 
 
 def start_local(algorithm: FedAlgorithm, params, client=()) -> LocalState:
@@ -171,8 +181,14 @@ def local_step(
     features = data.table.at[batch.rows, 1:].get(mode="promise_in_bounds")
     rows = features, batch.labels, batch.valid
 
+    def gradient(params):
+        if algorithm.privacy is None:
+            return jax.grad(objective.batch_loss)(params, *rows)
+        drawn = *rows, algorithm.privacy, batch.expected, batch.key
+        return privacy.private_gradient(objective.row_loss, params, *drawn)
+
     def step(correct, params, opt_state):
-        grads = correct(jax.grad(objective.batch_loss)(params, *rows), params, server, client)
+        grads = correct(gradient(params), params, server, client)
         updates, opt_state = algorithm.client_opt.update(grads, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
 
@@ -204,7 +220,8 @@ def local_chunk(
     chunk_length: int,
 ) -> LocalState:
     """``chunk_length`` local steps of one client, the unit that the engine packs into lanes."""
-
+    if algorithm.privacy is not None:
+        objective = objective._replace(batch_fn=privacy.poisson_batches)
     batches = plan_batches(objective, data, task, state.num_done, chunk_length)
 
     def step(i, state):

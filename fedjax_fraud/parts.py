@@ -18,6 +18,7 @@ from fedjax_fraud.types import Model, Transactions
 BASELINE = "fedavg"
 MAX_CLIENTS_TOGETHER = 8
 HYPER = ("client_lr", "mu", "server_lr")
+PRIVACY = ("clip_norm", "noise_multiplier")
 
 
 class Part(NamedTuple):
@@ -81,7 +82,7 @@ def make_parts(
 
     def build_of(federation: Federation) -> Callable:
         name = federation.algorithm if federation.algorithm in ALGORITHMS else BASELINE
-        return algorithms.build_with(name, client_optimizer)
+        return algorithms.build_with(name, client_optimizer, conditions.is_private(federation.conditions))
 
     groups: dict[Callable, list[Federation]] = {}
     for federation in [*grid.federations, *grid.centralised]:
@@ -169,11 +170,12 @@ def _hyperparameters(federations: Sequence[Federation]) -> dict[str, np.ndarray]
 
     def value(federation: Federation, name: str) -> float:
         entry = ALGORITHMS.get(federation.algorithm, ALGORITHMS[BASELINE])
-        return entry.fixed.get(name, getattr(federation, name, 0.0))
+        holder = federation.conditions if name in PRIVACY else federation
+        return entry.fixed.get(name, getattr(holder, name, 0.0))
 
     return {
         name: np.nan_to_num(np.array([value(federation, name) for federation in federations], np.float32))
-        for name in sorted({*HYPER, *fixed})
+        for name in sorted({*HYPER, *PRIVACY, *fixed})
     }
 
 

@@ -216,6 +216,8 @@ def simulate(
     if participation != 1.0:
         conditions = conditions._replace(participation=participation)
     check_conditions(conditions)
+    if algorithm.privacy is not None and batch_fn is not shuffled_epochs:
+        raise ValueError("`batch_fn` must be left out for an algorithm with noise: its rows are drawn by coins.")
     binary = loss_fn is losses.binary_cross_entropy
     check_rows("train", train.features, train.labels, binary=binary)
     check_partition(partition, len(train.labels))

@@ -13,12 +13,12 @@ import jax
 import numpy as np
 import pandas as pd
 
-from fedjax_fraud import banks, cache, checks, evaluate, frames, models, plan, pool, record, score
+from fedjax_fraud import accountant, banks, cache, checks, evaluate, frames, models, plan, pool, record, score
 from fedjax_fraud import devices as hardware
 from fedjax_fraud import grid as grids
 from fedjax_fraud.algorithms import ALGORITHMS, build_with
 from fedjax_fraud.checkpoint import Checkpoint
-from fedjax_fraud.conditions import FAULTS
+from fedjax_fraud.conditions import CLIP_NORM, FAULTS
 from fedjax_fraud.data import describe_split
 from fedjax_fraud.files import strict_json
 from fedjax_fraud.local import Objective
@@ -104,6 +104,9 @@ def sweep(
     fault: str | Sequence[str] = "none",
     fault_rate: float | Sequence[float] = 0.0,
     max_update_norm: float | None = None,
+    noise_multiplier: float | Sequence[float] = 0.0,
+    clip_norm: float | Sequence[float] = CLIP_NORM,
+    delta: float = 1e-6,
     available: np.ndarray | None = None,
     step_seconds: float | Sequence[float] = 0.001,
     bytes_per_second: float | Sequence[float] = 12.5e6,
@@ -145,6 +148,9 @@ def sweep(
       participation, cohort, stragglers, policy, deadline, drop_before, drop_after, fault, fault_rate: what goes wrong,
         see ``conditions.Conditions``: a value, or several that are crossed.
       straggler_work, max_update_norm: see there; one value.
+      noise_multiplier, clip_norm: noise of private local gradients over the largest norm of a row's gradient, and that
+        norm (see ``privacy``); a value, or several that are crossed. Without noise nothing is clipped.
+      delta: probability with which the table of banks' ``epsilon`` may fail (see ``accountant``).
       available: ``[rounds, banks]`` bool, which bank can be reached in which round.
       step_seconds, bytes_per_second, latency_seconds: the simulated clock: a local step, a bank's line each way, and
         what a round costs beside them; a value, or one for each bank.
@@ -200,6 +206,8 @@ def sweep(
         drop_after=grids.as_list(drop_after),
         fault=grids.as_list(fault),
         fault_rate=grids.as_list(fault_rate),
+        noise_multiplier=grids.as_list(noise_multiplier),
+        clip_norm=grids.as_list(clip_norm),
     )
     options = dict(
         algorithms=algorithms,
@@ -220,6 +228,7 @@ def sweep(
         min_positives=min_positives,
         bank_sizes=bank_sizes,
         bank_prevalences=bank_prevalences,
+        delta=delta,
     )
     check_options(**options)
     options["seeds"] = seeds = list(seeds)
@@ -313,6 +322,7 @@ def sweep(
     found = (parts, outcomes, alone, bank_jobs, logits, params)
     rounds, bank_scores = _tables(*found, grid, model, num_rounds, train, test)
     bank_scores = grids.with_bank_names(bank_scores, grid.names)
+    bank_scores = accountant.with_epsilon(bank_scores, num_rounds, batch_size, delta)
     timings["table_seconds"] = time.perf_counter() - score_began
     progress("decisions", 0, 1)
     score_began, rules = time.perf_counter(), evaluate.make_rules(alerts, test, test_set)
@@ -334,6 +344,7 @@ def sweep(
         | dict(num_federations=len(grid.federations)),
         diverged_loss_ratio=frames.DIVERGED_LOSS_RATIO,
         decisions=rules.record(),
+        privacy=accountant.record(delta) if "epsilon" in bank_scores else None,
     )
     partitions = frames.partition_table(grid, train)
     manifest = json.loads(strict_json(manifest))  # as it will be read back
@@ -359,12 +370,14 @@ def check_options(
     min_positives: int = 0,
     bank_sizes: Sequence[float] | None = None,
     bank_prevalences: Sequence[float] | None = None,
+    delta: float = 1e-6,
     **crossed: Sequence,
 ) -> None:
     """Raises ValueError for an option of ``sweep`` that no table could make right; needs no data."""
     checks.check_choice("algorithms", algorithms, list(ALGORITHMS))
+    private = any(noise != 0 for noise in crossed["noise_multiplier"])
     for name in algorithms:
-        build_with(name, client_optimizer)
+        build_with(name, client_optimizer, private)
     checks.check_numbers("alphas", alphas)
     checks.check_numbers("client_lr", client_lr)
     checks.check_numbers("mu", mu, positive=False)
@@ -375,6 +388,10 @@ def check_options(
         checks.check_count("num_epochs", epochs)
     for name, value in (("num_clients", num_clients), ("num_rounds", num_rounds), ("batch_size", batch_size)):
         checks.check_count(name, value)
+    if not 0 < delta < 1:
+        raise ValueError(f"`delta` must be in (0, 1), got {delta!r}. Less than one over the number of rows is usual.")
+    if private:
+        accountant.check_installed()
     for name, values in crossed.items():
         checks.check_distinct(name, values)
     numbers = {name: len(values) for name, values in crossed.items()}
@@ -399,6 +416,9 @@ def _check_used(algorithms: Sequence[str], server_lr: Sequence[float] | None, cr
     if server_lr is not None and not any("server_lr" in ALGORITHMS[name].tuned for name in algorithms):
         known = ", ".join(name for name, entry in ALGORITHMS.items() if "server_lr" in entry.tuned)
         raise ValueError(f"`server_lr` {list(server_lr)} is used by {known} only, none of which is asked for. Add one.")
+    clips = list(crossed["clip_norm"])
+    if clips != [CLIP_NORM] and all(noise == 0 for noise in crossed["noise_multiplier"]):
+        raise ValueError(f"`clip_norm` {clips} has no use without noise. Add a `noise_multiplier`, or leave it out.")
     rates, faults = crossed["fault_rate"], crossed["fault"]
     if any(rate != 0 for rate in rates) and list(faults) == ["none"]:
         kinds = ", ".join(FAULTS[1:])

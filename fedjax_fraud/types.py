@@ -134,6 +134,18 @@ class CommunicationCost(NamedTuple):
     up: int
 
 
+class Privacy(NamedTuple):
+    """Record-level differential privacy of the local steps, see ``privacy``.
+
+    Attributes:
+      clip_norm: C, the largest norm of the gradient of one row.
+      noise_multiplier: z, the standard deviation of the noise over C.
+    """
+
+    clip_norm: Any
+    noise_multiplier: Any
+
+
 class FedAlgorithm(NamedTuple):
     """A federated algorithm: pure functions for **one client** and **one setting**; the engine maps them.
 
@@ -151,6 +163,7 @@ class FedAlgorithm(NamedTuple):
         every local step also steps the personal model, on the same batch (a second gradient a step).
       invariant: None, or ``(server, client_mean) -> difference``, a pytree that is zero after every round, where
         ``client_mean`` is the mean client state over all clients with rows. The engine records its size.
+      privacy: None, or how the gradients of the local steps are clipped and noised (``privacy.make_private``).
     """
 
     init: Callable
@@ -162,3 +175,4 @@ class FedAlgorithm(NamedTuple):
     needs_server_gradient: bool = False
     correct_personal: Callable | None = None
     invariant: Callable | None = None
+    privacy: Privacy | None = None

@@ -802,3 +802,13 @@ def test_banks_of_the_data_keep_their_names_before_any_training(capsys, tmp_path
     printed = capsys.readouterr().out
     assert all(printed.count(f"|{name}") == 2 for name in ("north", "south", "west"))
     assert set(pd.read_csv(tmp_path / "out" / "partitions.csv")["bank"]) == {"north", "south", "west"}
+
+
+def test_a_sweep_and_a_model_with_noise(capsys, tmp_path):
+    small = ["--rows", "4000", "--rounds", "1", "--hidden", "--noise-multiplier", "1", "--clip-norm", "0.5"]
+    out = tmp_path / "noisy"
+    given = ["--seeds", "1", "--alphas", "0.5", "--algorithms", "fedavg", "--no-baselines", "--out", str(out)]
+    assert cli.main(["sweep", *small, *given]) == 0
+    assert "## Privacy" in (out / "dossier.md").read_text() and 'id="privacy"' in (out / "report.html").read_text()
+    assert cli.main(["train", *small, "--out", str(tmp_path / "model")]) == 0
+    assert "epsilon" in capsys.readouterr().out

@@ -6,7 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_fraud import algorithms, grid
+from fedjax_fraud import algorithms, grid, privacy, report
+from fedjax_fraud.accountant import epsilon_of
 from fedjax_fraud.conditions import Conditions
 from fedjax_fraud.program import History
 from fedjax_fraud.simulate import simulate
@@ -198,3 +199,91 @@ def test_a_state_that_broke_its_invariant_ends_the_sweep_by_name():
     check_states(federations, later)
     with pytest.raises(RuntimeError, match="seed 3 broke"):
         check_states(federations, later._replace(state_error=np.array([[0, 0], [0, 0], [0.06, 0]])))
+
+
+# ---- noise ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    """FedAvg and SCAFFOLD without noise and with two sizes of it, in two programs each."""
+    many = ONE | dict(algorithms=["fedavg", "scaffold"], seeds=[0, 1])
+    return run_sweep(**many, noise_multiplier=[0.0, 0.5, 2.0], clip_norm=0.5, delta=1e-5)
+
+
+def test_noise_is_crossed_and_leaves_the_settings_without_it_as_they_were(noisy):
+    """To the bit: they keep a program of their own."""
+    found = noisy.rounds[["algorithm", "noise_multiplier"]].drop_duplicates().groupby("algorithm").size()
+    assert found.to_dict() == {"fedavg": 3, "scaffold": 3, "centralised": 1, "local_only": 1}
+    plain = run_sweep(**(ONE | dict(algorithms=["scaffold"])), baselines=False)
+    mine = rows_of(plain.rounds, algorithm="scaffold")
+    among = rows_of(noisy.rounds, algorithm="scaffold", seed=0, noise_multiplier=0.0)
+    for name in MEASURES:
+        np.testing.assert_array_equal(mine[name], among[name], err_msg=name)
+
+
+def test_a_noisy_setting_is_the_same_alone_and_among_others(noisy):
+    alone = run_sweep(**ONE, noise_multiplier=2.0, clip_norm=0.5, baselines=False)
+    mine = rows_of(alone.rounds, algorithm="fedavg")
+    among = rows_of(noisy.rounds, algorithm="fedavg", seed=0, noise_multiplier=2.0)
+    for name in MEASURES:
+        np.testing.assert_array_equal(mine[name], among[name], err_msg=name)
+
+
+def test_a_noisy_setting_equals_simulate_of_the_private_algorithm(noisy):
+    train, test = make_tables()
+    _, history = simulate(
+        privacy.make_private(algorithms.scaffold(RATE), 0.5, 2.0),
+        LINEAR,
+        train,
+        owners(train.labels, 1.0, 0),
+        test=test,
+        num_rounds=ROUNDS,
+        batch_size=BATCH,
+    )
+    rows = rows_of(noisy.rounds, algorithm="scaffold", seed=0, noise_multiplier=2.0)
+    np.testing.assert_allclose(rows.log_loss, history.log_loss, rtol=2e-5)
+
+
+def test_the_table_of_banks_says_what_each_bank_spent(noisy):
+    spent = noisy.banks[noisy.banks.noise_multiplier == 2.0]
+    steps = -(-spent.num_train // BATCH) * ROUNDS
+    wanted = [epsilon_of(2.0, n, BATCH, s, 1e-5) for n, s in zip(spent.num_train, steps, strict=True)]
+    np.testing.assert_array_equal(spent.epsilon, wanted)
+    assert noisy.manifest["privacy"]["delta"] == 1e-5 and noisy.manifest["config"]["noise_multiplier"] == [0, 0.5, 2]
+    assert np.isinf(rows_of(noisy.banks, algorithm="fedavg", noise_multiplier=0.0).epsilon).all()
+    assert "epsilon" not in run_sweep(**ONE, baselines=False).banks
+
+
+def test_the_dossier_of_a_noisy_sweep_has_a_section_on_privacy(noisy):
+    text = report.dossier(noisy)
+    section = text[text.index("## Privacy") :].split("\n## ")[0]
+    most = noisy.banks[noisy.banks.noise_multiplier == 0.5].epsilon.max()
+    assert "At delta 1e-05" in section and f"| {most:.4g} |" in section and "noise 2 |" in section
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (dict(noise_multiplier=-1.0), "noise_multiplier"),
+        (dict(noise_multiplier=math.inf), "noise_multiplier"),
+        (dict(noise_multiplier=1.0, clip_norm=0.0), "clip_norm"),
+        (dict(noise_multiplier=1.0, clip_norm=math.inf), "clip_norm"),
+        (dict(clip_norm=2.0), "clip_norm.*no use"),
+        (dict(noise_multiplier=1.0, delta=0.0), "delta"),
+        (dict(noise_multiplier=1.0, algorithms=["ditto"]), "noise_multiplier.*ditto"),
+    ],
+)
+def test_noise_that_cannot_be_is_refused_by_name(changes, words):
+    with pytest.raises(ValueError, match=words):
+        run_sweep(**(ONE | changes))
+
+
+def test_clipping_norms_are_crossed_only_where_there_is_noise():
+    made = grid.cross_conditions(
+        (0.05, 0.95),
+        None,
+        **{name: [getattr(Conditions(), name)] for name in grid.CONDITION_KEYS}
+        | dict(noise_multiplier=[0.0, 1.0], clip_norm=[0.5, 2.0]),
+    )
+    assert [(one.noise_multiplier, one.clip_norm) for one in made] == [(0.0, 0.5), (1.0, 0.5), (1.0, 2.0)]

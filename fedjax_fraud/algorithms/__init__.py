@@ -16,6 +16,7 @@ from fedjax_fraud.algorithms.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
 from fedjax_fraud.algorithms.fedprox import fedprox
 from fedjax_fraud.algorithms.mimelite import mimelite
 from fedjax_fraud.algorithms.scaffold import scaffold
+from fedjax_fraud.privacy import make_private
 from fedjax_fraud.types import CommunicationCost, FedAlgorithm
 
 __all__ = [
@@ -51,13 +52,18 @@ class Build(NamedTuple):
     Attributes:
       make: ``(hyper, client_opt) -> FedAlgorithm``; one that needs plain SGD reads ``hyper["client_lr"]`` instead.
       client_optimizer: a name of ``CLIENT_OPTIMIZERS``; its rate is ``hyper["client_lr"]``.
+      private: whether the local gradients are clipped to ``hyper["clip_norm"]`` and noised (see ``privacy``).
     """
 
     make: Callable[[Mapping, optax.GradientTransformation], FedAlgorithm]
     client_optimizer: str = "sgd"
+    private: bool = False
 
     def __call__(self, hyper: Mapping) -> FedAlgorithm:
-        return self.make(hyper, CLIENT_OPTIMIZERS[self.client_optimizer](hyper["client_lr"]))
+        algorithm = self.make(hyper, CLIENT_OPTIMIZERS[self.client_optimizer](hyper["client_lr"]))
+        if not self.private:
+            return algorithm
+        return make_private(algorithm, hyper["clip_norm"], hyper["noise_multiplier"])
 
 
 class Entry(NamedTuple):
@@ -70,6 +76,7 @@ class Entry(NamedTuple):
       fixed: hyperparameters that this entry sets.
       cost: vectors sent.
       any_client_optimizer: whether the method holds for client optimizers other than plain SGD.
+      can_be_private: whether clients look at their rows in the local steps alone (see ``privacy``).
       defaults: values of ``tuned`` hyperparameters where this entry's differ from the sweep's.
     """
 
@@ -78,6 +85,7 @@ class Entry(NamedTuple):
     fixed: Mapping[str, float] = {}
     cost: CommunicationCost = CommunicationCost(1, 1)
     any_client_optimizer: bool = False
+    can_be_private: bool = True
     defaults: Mapping[str, float] = {}
 
 
@@ -139,9 +147,9 @@ _TWICE = CommunicationCost(2, 2)
 ALGORITHMS: dict[str, Entry] = {
     "fedavg": Entry(Build(_averaging), fixed={"mu": 0.0}, any_client_optimizer=True),
     "fedprox": Entry(Build(_averaging), tuned=("mu",), any_client_optimizer=True),
-    "fedprox_adaptive": Entry(Build(_fedprox_adaptive), tuned=("mu",), any_client_optimizer=True),
+    "fedprox_adaptive": Entry(Build(_fedprox_adaptive), tuned=("mu",), any_client_optimizer=True, can_be_private=False),
     "scaffold": Entry(Build(_scaffold_path), cost=_TWICE),
-    "scaffold_option1": Entry(Build(_scaffold_gradient), cost=_TWICE),
+    "scaffold_option1": Entry(Build(_scaffold_gradient), cost=_TWICE, can_be_private=False),
     "scaffold_weighted": Entry(Build(_scaffold_weighted), cost=_TWICE),
     "fedavgm": _fedopt_entry(fedopt.AVGM, beta1=0.9, server_lr=1.0),
     "fedadagrad": _fedopt_entry(fedopt.ADAGRAD, beta1=0.0, server_lr=0.1),
@@ -149,22 +157,24 @@ ALGORITHMS: dict[str, Entry] = {
     "fedyogi": _fedopt_entry(fedopt.YOGI, beta1=0.9, server_lr=0.1),
     "fednova": Entry(Build(_fednova)),
     "feddyn": Entry(Build(_feddyn), tuned=("mu",)),
-    "mimelite": Entry(Build(_mimelite), cost=_TWICE),
-    "ditto": Entry(Build(_ditto), tuned=("mu",), any_client_optimizer=True),
+    "mimelite": Entry(Build(_mimelite), cost=_TWICE, can_be_private=False),
+    "ditto": Entry(Build(_ditto), tuned=("mu",), any_client_optimizer=True, can_be_private=False),
 }
 
 
-def build_with(name: str, client_optimizer: str = "sgd") -> Build:
-    """An algorithm's ``build`` with another client optimizer.
+def build_with(name: str, client_optimizer: str = "sgd", private: bool = False) -> Build:
+    """An algorithm's ``build`` with another client optimizer, or with private gradients.
 
     Args:
       name: a key of ``ALGORITHMS``.
       client_optimizer: "sgd", "momentum" (heavy ball, 0.9) or "adam"; started afresh in every round, its rate is
         ``hyper["client_lr"]``.
+      private: clip and noise the local gradients (see ``privacy``).
 
     Returns: a ``Build``, equal for equal methods and optimizers: that of "sgd" is the entry's own.
 
-    Raises: ValueError for an unknown name, or for an optimizer that the method's equations exclude.
+    Raises: ValueError for an unknown name, for an optimizer that the method's equations exclude, or for a method that
+      cannot be private.
     """
     checks.check_choice("name", [name], list(ALGORITHMS))
     checks.check_choice("client_optimizer", [client_optimizer], list(CLIENT_OPTIMIZERS))
@@ -175,4 +185,10 @@ def build_with(name: str, client_optimizer: str = "sgd") -> Build:
             f"`client_optimizer` must be 'sgd' for {name}, got {client_optimizer!r}: its equations hold for plain SGD "
             f"at a constant rate. Use 'sgd', or one of {others}."
         )
-    return entry.build._replace(client_optimizer=client_optimizer)
+    if private and not entry.can_be_private:
+        others = ", ".join(other for other, candidate in ALGORITHMS.items() if candidate.can_be_private)
+        raise ValueError(
+            f"`noise_multiplier` must be 0 for {name}, which takes more gradients than those of its local steps. "
+            f"Leave it out, or use {others}."
+        )
+    return entry.build._replace(client_optimizer=client_optimizer, private=private)

@@ -154,6 +154,20 @@ def add_conditions(parser: Parser) -> None:
     group.add_argument("--availability", metavar="FILE", help="CSV of 0 and 1: a line for each round, a column a bank")
 
 
+def add_privacy(parser: Parser, one: bool = False) -> None:
+    """Noise that protects the rows; ``one``: a single setting."""
+    group = parser.add_argument_group("privacy", None if one else "Several values are crossed.")
+    several = {} if one else dict(nargs="+")
+    for option, default, metavar, text in (
+        ("--noise-multiplier", 0.0, "Z", "noise of the local gradients (DP-SGD), over the clipping norm; 0: none"),
+        ("--clip-norm", conditions.CLIP_NORM, "C", "largest norm of one row's gradient, where there is noise"),
+    ):
+        group.add_argument(
+            option, type=number, default=default if one else [default], metavar=metavar, help=text, **several
+        )
+    group.add_argument("--delta", type=number, default=1e-6, metavar="D", help="at which epsilon is reported")
+
+
 def add_clock(parser: Parser) -> None:
     """How fast the banks and their lines are."""
     group = parser.add_argument_group("simulated clock", "One value, or one for each bank.")

@@ -41,6 +41,7 @@ def add(commands) -> None:
     options.add_banks(parser)
     options.add_training(parser)
     options.add_conditions(parser)
+    options.add_privacy(parser)
     options.add_clock(parser)
     options.add_decisions(parser)
     options.add_processes(parser)
@@ -150,6 +151,7 @@ def chosen(args: argparse.Namespace) -> dict:
         min_positives=args.min_positives,
         bank_sizes=args.bank_sizes,
         bank_prevalences=args.bank_prevalences,
+        delta=args.delta,
     )
 
 

@@ -33,6 +33,7 @@ def add(commands) -> None:
     options.add_data(parser)
     options.add_banks(parser, one=True)
     options.add_training(parser, one=True)
+    options.add_privacy(parser, one=True)
     options.add_output(parser)
     parser.set_defaults(run=run)
 
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
     except (ValueError, OSError):
         folders.remove_if_empty(out)
         raise
-    _write(result, scorer, out, args.json)
+    _write(result, scorer, out, args)
 
 
 def _train(args: argparse.Namespace):
@@ -75,9 +76,12 @@ def _train(args: argparse.Namespace):
         min_positives=args.min_positives,
         bank_sizes=args.bank_sizes,
         bank_prevalences=args.bank_prevalences,
+        noise_multiplier=[args.noise_multiplier],
+        clip_norm=[args.clip_norm],
+        delta=args.delta,
     )
     ideal = {name: [getattr(IDEAL, name)] for name in CONDITION_KEYS}
-    check_options(**chosen, **ideal, straggler_work=IDEAL.straggler_work, max_update_norm=None)
+    check_options(**(ideal | chosen), straggler_work=IDEAL.straggler_work, max_update_norm=None)
     train, test = rows.load(args)
     hidden = tuple(args.hidden)
     with Display(args.quiet) as display:
@@ -100,7 +104,7 @@ def _train(args: argparse.Namespace):
     return result, make_scorer(train, test, params, hidden=hidden, about=result.manifest)
 
 
-def _write(result, scorer, out, as_json: bool) -> None:
+def _write(result, scorer, out, args: argparse.Namespace) -> None:
     """The model, the report of its training, and what is printed."""
     from fedjax_fraud import report
     from fedjax_fraud.scorer import save_scorer
@@ -110,7 +114,7 @@ def _write(result, scorer, out, as_json: bool) -> None:
         path = save_scorer(scorer, out / MODEL)
     last, side = result.rounds.iloc[-1], result.manifest["data"]["test"]
     thresholds = {share: scorer.threshold(share) for share in SHARES}
-    if as_json:
+    if args.json:
         print_json(
             dict(
                 model=str(path),
@@ -127,6 +131,11 @@ def _write(result, scorer, out, as_json: bool) -> None:
         f"(prevalence {side['prevalence']:.4f}), ROC-AUC {last['roc_auc']:.3f}, log loss {last['log_loss']:.4f}. "
         "One seed: no interval; `fedjax-fraud sweep` gives one."
     )
+    if "epsilon" in result.banks:
+        print(
+            f"Privacy: at delta {args.delta:g}, epsilon of a row is at most {result.banks['epsilon'].max():.3g} (any "
+            "bank); the thresholds below and the scaling of features are not private."
+        )
     for share, threshold in thresholds.items():
         print(f"Alerts on {100 * share:g} % of the transactions: probability {threshold:.4f} or more")
     print(f"Model: {path}, report: {out / 'dossier.md'}")

@@ -14,7 +14,7 @@ from .styles import GREY, INK, line_styles
 from .tables import BASELINES, CONDITIONS, best_settings, summarise
 from .wording import algorithm_name, alpha_name, conditions_name, setting_names
 
-_NUMBERS = ("stragglers", "participation", "drop_after", "drop_before", "fault_rate", "deadline")
+_NUMBERS = ("stragglers", "participation", "drop_after", "drop_before", "fault_rate", "deadline", "noise_multiplier")
 _KINDS = ("fault", "policy", "cohort")
 _AXES = {
     "fault": "kind of fault",
@@ -25,6 +25,7 @@ _AXES = {
     "drop_after": "probability of a bank to be gone after training",
     "drop_before": "probability of a bank to be gone before training",
     "fault_rate": "probability of an update to be faulty",
+    "noise_multiplier": "noise over the clipping norm",
     "deadline": "deadline of a round [s]",
 }
 
@@ -81,11 +82,15 @@ def conditions(result: Any) -> Figure:
 
 
 def _panel_rows(federated: pd.DataFrame, across: str | None, others: list[str]) -> list[tuple[str, pd.DataFrame]]:
-    """The combinations of the other conditions, each with its rows and those that stand for any policy."""
+    """The combinations of the other conditions, each with its rows and those for which they make no difference."""
     if not others:
         return [("", federated)]
-    anybody_late = (federated["stragglers"] > 0) | np.isfinite(federated["deadline"])
-    shared = federated[~anybody_late] if others == ["policy"] and anybody_late.any() else federated.iloc[:0]
+    matters = {
+        "policy": (federated["stragglers"] > 0) | np.isfinite(federated["deadline"]),  # anybody late
+        "clip_norm": federated["noise_multiplier"] > 0,
+    }
+    differs = matters.get(others[0], pd.Series(False, federated.index)) if len(others) == 1 else None
+    shared = federated[~differs] if differs is not None and differs.any() else federated.iloc[:0]
     own = federated.drop(shared.index)
     rows = []
     for _, group in own.groupby(others, dropna=False, sort=True):

@@ -13,6 +13,7 @@ import pandas as pd
 from . import bank_tables, decisions, facts, tables, wording
 from .answer import answer
 from .case import Case, bank_names, by_case, case_heading, case_name, case_of, case_phrase, names_of
+from .privacy import privacy_section
 from .provenance import data_section, meaning_section, record_section
 from .question import question
 from .wording import DASH, alpha_name, interval, markdown_table, number, quantity, setting_names
@@ -53,6 +54,7 @@ def sections(case: Case) -> dict[str, str]:
         budgets=_budgets(case),
         calibration=_calibration(case),
         partitions=_partitions(case),
+        privacy=privacy_section(case),
         incidents=_incidents(case),
         data=data_section(case),
         meaning=meaning_section(case),

@@ -54,6 +54,7 @@ SECTIONS = (
     Section("decisions", "At an alert budget", ("budgets",), ("budgets",)),
     Section("calibration", "Calibration", ("calibration",), ("calibration",)),
     Section("conditions", "When things go wrong", ("conditions",)),
+    Section("privacy", "Privacy", (), ("privacy",)),
     Section("incidents", "Incidents", (), ("incidents",)),
 )
 _ELSEWHERE = ("title", "warning", "answer", "question", "scores", "data", "meaning", "record")

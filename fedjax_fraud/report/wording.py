@@ -41,6 +41,8 @@ _CONDITION_WORDS = {
     "drop_after": "{:.0%} gone after",
     "fault": "faults {}",
     "fault_rate": "{:.0%} faulty",
+    "noise_multiplier": "noise {:g}",
+    "clip_norm": "clipped at {:g}",
 }
 
 
