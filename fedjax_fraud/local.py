@@ -106,20 +106,18 @@ class Objective(NamedTuple):
       loss_fn: ``(logits [batch], labels [batch]) -> losses [batch]``.
       batch_size: rows of a batch; the loss is the mean over its real rows.
       batch_fn: ``(task, step, batch_size) -> (positions, valid)``; replace it to replay given batches.
+      tapped: the model's, see ``Model``; without it private gradients are taken row by row.
     """
 
     apply: Callable
     loss_fn: Callable = losses.binary_cross_entropy
     batch_size: int = 64
     batch_fn: Callable = shuffled_epochs
+    tapped: Callable | None = None
 
     def batch_loss(self, params, x, y, valid):
         """Mean loss over the real rows of a batch."""
         return losses.masked_mean(self.loss_fn(self.apply(params, x), y), valid)
-
-    def row_loss(self, params, x, y):
-        """Loss of one row."""
-        return self.loss_fn(self.apply(params, x[None]), y[None])[0]
 
 
 class Batch(NamedTuple):
@@ -185,7 +183,7 @@ def local_step(
         if algorithm.privacy is None:
             return jax.grad(objective.batch_loss)(params, *rows)
         drawn = *rows, algorithm.privacy, batch.expected, batch.key
-        return privacy.private_gradient(objective.row_loss, params, *drawn)
+        return privacy.private_gradient(objective, params, *drawn)
 
     def step(correct, params, opt_state):
         grads = correct(gradient(params), params, server, client)

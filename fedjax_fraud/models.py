@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,8 +19,37 @@ if TYPE_CHECKING:  # Flax takes half a second to import, and only its users need
     import flax.linen as nn
 
 
-def _dense(params: dict, x: Float[ArrayLike, "rows width"]) -> Float[jax.Array, "rows outputs"]:
+def _dense(params: dict, x: Float[ArrayLike, "rows width"], tap: None = None) -> Float[jax.Array, "rows outputs"]:
+    del tap
     return x @ params["kernel"] + params["bias"][None]
+
+
+@jax.custom_vjp
+def _tapped_dense(
+    params: dict, x: Float[ArrayLike, "rows width"], tap: Float[ArrayLike, " rows"]
+) -> Float[jax.Array, "rows outputs"]:
+    r"""``_dense`` whose derivative with respect to ``tap`` is the squared norm of each row's own gradient.
+
+    Row i's gradient of the kernel is the outer product of its input x_i and the cotangent g_i of its output, that of
+    the bias is g_i, so that together they have the norm (|x_i|^2 + 1) |g_i|^2.
+
+    Reference: Goodfellow, Efficient Per-Example Gradient Computations, 2015.
+    """
+    del tap
+    return _dense(params, x)
+
+
+def _tapped_forward(params, x, tap):
+    return _dense(params, x), (params, x)
+
+
+def _tapped_backward(residuals, g):
+    params, x = residuals
+    norms = (jnp.sum(x * x, axis=1) + 1) * jnp.sum(g * g, axis=1)
+    return {"kernel": x.T @ g, "bias": jnp.sum(g, axis=0)}, g @ params["kernel"].T, norms
+
+
+_tapped_dense.defvjp(_tapped_forward, _tapped_backward)
 
 
 def from_flax(module: nn.Module, num_features: int, description: str | None = None) -> Model:
@@ -67,7 +97,12 @@ def logistic_regression(num_features: int) -> Model:
         del key
         return {"kernel": jnp.zeros((num_features, 1)), "bias": jnp.zeros(1)}
 
-    return Model(init, lambda params, x: _dense(params, x)[:, 0], f"logistic regression on {num_features} features")
+    return Model(
+        init,
+        lambda params, x: _dense(params, x)[:, 0],
+        f"logistic regression on {num_features} features",
+        lambda params, x, tap: _tapped_dense(params, x, tap)[:, 0],
+    )
 
 
 def mlp(num_features: int, hidden: tuple[int, ...] = (64, 32)) -> Model:
@@ -100,12 +135,13 @@ def mlp(num_features: int, hidden: tuple[int, ...] = (64, 32)) -> Model:
             for name, kernel in zip(names, kernels, strict=True)
         }
 
-    def apply(params, x):
+    def through(dense, params, x, tap=None):
         for name in names[:-1]:
-            x = jax.nn.relu(_dense(params[name], x))
-        return _dense(params[names[-1]], x)[:, 0]
+            x = jax.nn.relu(dense(params[name], x, tap))
+        return dense(params[names[-1]], x, tap)[:, 0]
 
-    return Model(init, apply, f"multi-layer perceptron {'-'.join(map(str, widths))}, ReLU")
+    description = f"multi-layer perceptron {'-'.join(map(str, widths))}, ReLU"
+    return Model(init, functools.partial(through, _dense), description, functools.partial(through, _tapped_dense))
 
 
 def perceptron(num_features: int, hidden: tuple[int, ...]) -> Model:
@@ -140,4 +176,5 @@ def as_vector(model: Model) -> tuple[Model, Callable]:
     def init(key):
         return ravel_pytree(model.init(key))[0]
 
-    return Model(init, lambda vector, x: model.apply(unravel(vector), x), model.description), unravel
+    tapped = None if model.tapped is None else lambda vector, x, tap: model.tapped(unravel(vector), x, tap)
+    return Model(init, lambda vector, x: model.apply(unravel(vector), x), model.description, tapped), unravel

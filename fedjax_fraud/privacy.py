@@ -16,7 +16,6 @@ batch never holds more rows than ``num_slots``; about one draw in 10^12 would, a
 """
 
 import math
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +28,7 @@ from fedjax_fraud.types import FedAlgorithm, Privacy
 
 # What keys are for: any constants.
 _SIZE, _ROWS, _NOISE, _MORE = 0x6B43A9B5, 0x1F123BB5, 0x7A3D5C91, 0x2C9277B5
+TINY = float(jnp.finfo(jnp.float32).tiny)
 
 
 def make_private(algorithm: FedAlgorithm, clip_norm, noise_multiplier) -> FedAlgorithm:
@@ -55,7 +55,7 @@ def make_private(algorithm: FedAlgorithm, clip_norm, noise_multiplier) -> FedAlg
 
 
 def private_gradient(
-    row_loss: Callable,
+    objective,
     params,
     features: Float[Array, "batch features"],
     labels: Float[Array, " batch"],
@@ -67,31 +67,46 @@ def private_gradient(
     """The clipped and noised mean gradient of a batch.
 
     Args:
-      row_loss: ``(params, x, y) -> loss`` of one row.
+      objective: a ``local.Objective``.
       valid: which rows are in the batch.
       expected: the batch's expected size, which the sum is divided by: its real size would give rows away.
       key: of this client's step.
 
     Returns: a pytree like ``params``. A row whose gradient is not finite counts as zero.
     """
-    each = jax.vmap(jax.grad(row_loss), in_axes=(None, 0, 0))(params, features, labels)
-    norm = jax.vmap(optax.tree.norm)(each)
-    factor = jnp.minimum(1.0, privacy.clip_norm / jnp.maximum(norm, jnp.finfo(jnp.float32).tiny))
+    find = row_norms if objective.tapped is None else tapped_norms
+    norm = find(objective, params, features, labels)
     used = valid & jnp.isfinite(norm)
-    factor = jnp.where(used, factor, 0.0)
+    factor = jnp.where(used, jnp.minimum(1.0, privacy.clip_norm / jnp.maximum(norm, TINY)), 0.0)
+    features = jnp.where(used[:, None], features, 0.0)  # 0 x NaN is NaN
 
-    def clipped_sum(leaf):
-        return jnp.tensordot(factor, jnp.where(_spread(used, leaf), leaf, 0.0), axes=1)
+    def clipped_loss(params):
+        """Its gradient is the sum of the clipped gradients, as the factors are constants."""
+        losses = objective.loss_fn(objective.apply(params, features), labels)
+        return jnp.sum(jnp.where(used, factor * losses, 0.0))
 
     # As one vector: the noise is then the same for a model's tree and for its parameters in a row.
-    total, unravel = ravel_pytree(jax.tree.map(clipped_sum, each))
+    total, unravel = ravel_pytree(jax.grad(clipped_loss)(params))
     noise = jax.random.normal(random_key(key, _NOISE), total.shape)
     return unravel((total + privacy.clip_norm * privacy.noise_multiplier * noise) / expected)
 
 
-def _spread(mask: Bool[Array, " batch"], leaf: Float[Array, "batch ..."]) -> Array:
-    """A mask over rows that broadcasts against a leaf."""
-    return mask.reshape(-1, *([1] * (leaf.ndim - 1)))
+def row_norms(objective, params, features, labels) -> Float[Array, " batch"]:
+    """The norm of each row's gradient, for any model: a gradient for each row."""
+
+    def row_loss(params, x, y):
+        return objective.loss_fn(objective.apply(params, x[None]), y[None])[0]
+
+    return jax.vmap(optax.tree.norm)(jax.vmap(jax.grad(row_loss), in_axes=(None, 0, 0))(params, features, labels))
+
+
+def tapped_norms(objective, params, features, labels) -> Float[Array, " batch"]:
+    """The same for a model that has ``tapped``: one backward pass for all rows."""
+
+    def loss(tap):
+        return jnp.sum(objective.loss_fn(objective.tapped(params, features, tap), labels))
+
+    return jnp.sqrt(jax.grad(loss)(jnp.zeros(labels.shape)))
 
 
 def random_key(key: UInt32[Array, ""], purpose: int) -> Array:

@@ -241,7 +241,7 @@ def simulate(
     lanes, chunk = packing.choose_packing(full_steps, **limits)
     program = Program(
         Constant(algorithm),
-        Objective(model.apply, loss_fn, batch_size, batch_fn),
+        Objective(model.apply, loss_fn, batch_size, batch_fn, model.tapped),
         num_lanes or lanes,
         chunk_length or chunk,
         score_fn=score_fn,

@@ -270,7 +270,7 @@ def sweep(
     _check_banks(num_clients, num_rounds, speeds, available)
     model = models.mlp(train.features.shape[1]) if model is None else model
     vector_model, unravel = models.as_vector(model)
-    objective = Objective(vector_model.apply, batch_size=batch_size)
+    objective = Objective(vector_model.apply, batch_size=batch_size, tapped=vector_model.tapped)
     test_set = score.make_test_set(test.features, test.labels)
     config = options | dict(
         alphas=alphas if partition_kind in grids.SKEWED else [],

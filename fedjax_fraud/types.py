@@ -72,11 +72,15 @@ class Model(NamedTuple):
       init: ``key -> params``, a pytree.
       apply: ``(params, x [batch, features]) -> logits [batch]``.
       description: one line for the record.
+      tapped: None, or ``(params, x, tap [batch]) -> logits [batch]``, equal to ``apply``, through which the derivative
+        of a loss with respect to ``tap`` is the squared norm of each row's gradient: what clipping row by row needs
+        (``privacy``), at the cost of one more backward pass instead of a gradient for each row.
     """
 
     init: Callable
     apply: Callable
     description: str = "custom model"
+    tapped: Callable | None = None
 
 
 class FedState(NamedTuple):

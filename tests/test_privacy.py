@@ -8,8 +8,9 @@ import pytest
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
+from jax.flatten_util import ravel_pytree
 
-from fedjax_fraud import algorithms, local, losses, models, partition, privacy, simulate
+from fedjax_fraud import algorithms, local, models, partition, privacy, simulate
 from fedjax_fraud.types import Privacy, Transactions
 
 NUM_FEATURES = 3
@@ -23,16 +24,17 @@ def rows_of(num_rows: int, seed: int = 0) -> Transactions:
     return Transactions(features, labels, tuple("abc"))
 
 
-def logistic_loss(params, x, y):
-    return losses.binary_cross_entropy(x @ params["w"] + params["b"], y)
+def logits(params, x):
+    return x @ params["w"] + params["b"]
 
 
 def gradient(rows, privacy_, *, valid=None, expected=10, key=1, w=(0.5, -1.0, 2.0)):
     params = {"w": jnp.array(w), "b": jnp.array(0.3)}
     valid = jnp.ones(len(rows.labels), bool) if valid is None else valid
     arrays = jnp.asarray(rows.features), jnp.asarray(rows.labels, jnp.float32), valid
+    objective = local.Objective(logits)
     return privacy.private_gradient(
-        logistic_loss, params, *arrays, privacy_, jnp.asarray(expected), jnp.asarray(key, jnp.uint32)
+        objective, params, *arrays, privacy_, jnp.asarray(expected), jnp.asarray(key, jnp.uint32)
     )
 
 
@@ -84,6 +86,34 @@ def test_one_row_more_moves_the_sum_by_at_most_the_clipping_norm(row, label, cli
     assert np.linalg.norm(with_row - without) <= clip_norm * (1 + 1e-4) + 1e-5
 
 
+@pytest.mark.parametrize("hidden", [(), (8,), (16, 4)])
+def test_norms_by_one_backward_pass_are_those_of_each_row_s_gradient(hidden):
+    rows, model = rows_of(50), models.perceptron(NUM_FEATURES, hidden)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, model.init(jax.random.key(3)))
+    arrays = jnp.asarray(rows.features), jnp.asarray(rows.labels, jnp.float32)
+    objective = local.Objective(model.apply, tapped=model.tapped)
+    np.testing.assert_array_equal(model.tapped(params, arrays[0], jnp.ones(50)), model.apply(params, arrays[0]))
+    slow, quick = privacy.row_norms(objective, params, *arrays), privacy.tapped_norms(objective, params, *arrays)
+    assert np.ptp(slow) > 0.1
+    np.testing.assert_allclose(quick, slow, rtol=1e-5)
+    vector, _ = models.as_vector(model)
+    flat = objective._replace(apply=vector.apply, tapped=vector.tapped)
+    np.testing.assert_allclose(privacy.tapped_norms(flat, ravel_pytree(params)[0], *arrays), slow, rtol=1e-5)
+
+
+@pytest.mark.parametrize("hidden", [(), (8,)])
+def test_a_model_without_a_tap_gives_the_same_private_gradient(hidden):
+    rows, model = rows_of(50), models.perceptron(NUM_FEATURES, hidden)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, model.init(jax.random.key(3)))
+    arrays = jnp.asarray(rows.features), jnp.asarray(rows.labels, jnp.float32), jnp.arange(50) < 40
+    drawn = *arrays, Privacy(0.5, 1.0), jnp.asarray(32), jnp.uint32(4)
+    quick, slow = (
+        privacy.private_gradient(local.Objective(model.apply, tapped=tapped), params, *drawn)
+        for tapped in (model.tapped, None)
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), quick, slow)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e38])
 def test_a_row_whose_gradient_is_not_finite_counts_as_zero(bad):
     rows = rows_of(8)
@@ -100,12 +130,10 @@ def noise_of(key, clip_norm=2.0, noise=3.0, expected=5, size=20_000):
     params = {"w": jnp.zeros(size), "b": jnp.zeros(())}
     arrays = jnp.asarray(rows.features), jnp.asarray(rows.labels, jnp.float32), jnp.ones(4, bool)
 
-    def flat(params, x, y):
-        return 0.0 * (jnp.sum(params["w"]) + params["b"])
-
+    objective = local.Objective(lambda params, x: 0.0 * (jnp.sum(params["w"]) + params["b"] + x[:, 0]))
     return as_vector(
         privacy.private_gradient(
-            flat, params, *arrays, Privacy(clip_norm, noise), jnp.asarray(expected), jnp.asarray(key, jnp.uint32)
+            objective, params, *arrays, Privacy(clip_norm, noise), jnp.asarray(expected), jnp.asarray(key, jnp.uint32)
         )
     )
 
