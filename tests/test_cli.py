@@ -812,3 +812,8 @@ def test_a_sweep_and_a_model_with_noise(capsys, tmp_path):
     assert "## Privacy" in (out / "dossier.md").read_text() and 'id="privacy"' in (out / "report.html").read_text()
     assert cli.main(["train", *small, "--out", str(tmp_path / "model")]) == 0
     assert "epsilon" in capsys.readouterr().out
+
+
+def test_the_package_is_a_command_too():
+    run = subprocess.run([sys.executable, "-m", "fedjax_fraud", "--version"], capture_output=True, text=True)
+    assert run.returncode == 0 and run.stdout.split()[-1][0].isdigit()
