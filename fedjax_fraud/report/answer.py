@@ -135,7 +135,7 @@ def _table(case: Case, to_fedavg: pd.DataFrame, to_alone: pd.DataFrame) -> str:
     if not columns or len(places) > _MOST_CASES:
         return ""
     rows = [[place, *(cells.get(place, DASH) for cells in columns.values())] for place in places]
-    return f"**The differences behind it.**\n\n{markdown_table(('alpha', *columns), rows)}"
+    return markdown_table(("alpha", *columns), rows)
 
 
 def _cell(row: Mapping) -> str:

@@ -68,13 +68,16 @@ def convergence(result: Any, conditions: str = "") -> Figure:
     alphas = _alphas(table)
     axes_of = ("round", "mb", "time") if _is_timed(rounds) else ("round", "mb")
     figure, axes = _panels(len(axes_of), len(alphas))
+    floor = _log_floor(table)
+    # A band down to 0 has no end on a logarithmic axis.
+    table["average_precision_low"] = table["average_precision_low"].clip(lower=floor or 0.0)
     for column, alpha in enumerate(alphas):
         panel = table[_same(table["alpha"], alpha)]
         for axis, x in zip(axes[:, column], axes_of, strict=True):
             _draw_curves(axis, panel, x, styles)
             _draw_levels(axis, summary[_same(summary["alpha"], alpha)], facts.prevalence(result.manifest))
         axes[0, column].set_title(_panel_title(alpha, len(alphas)), fontsize=10.5, color=INK)
-    _scale(axes, table, summary)
+    _scale(axes, table, summary, floor)
     _label(figure, axes, rounds, result.partitions["client"].nunique(), conditions)
     _legend(figure, result, summary, styles)
     return figure
@@ -206,13 +209,19 @@ def _draw_levels(axis: Axes, summary: pd.DataFrame, prevalence: float) -> None:
             axis.axhline(level, color=colour, linestyle=dashes, linewidth=1.4, zorder=1.5)
 
 
-def _scale(axes: np.ndarray, table: pd.DataFrame, summary: pd.DataFrame) -> None:
+def _log_floor(table: pd.DataFrame) -> float | None:
+    """Where a logarithmic axis begins; None if the means are near enough to each other for a linear one."""
+    means = table["average_precision"][table["average_precision"] > 0]
+    return 0.7 * means.min() if len(means) and means.max() > LOG_RATIO * means.min() else None
+
+
+def _scale(axes: np.ndarray, table: pd.DataFrame, summary: pd.DataFrame, floor: float | None) -> None:
     """Limits and scales, chosen from the means: one wide interval must not flatten every curve."""
     means = table["average_precision"][table["average_precision"] > 0]
-    if len(means) and means.max() > LOG_RATIO * means.min():
+    if floor is not None:
         axes[0, 0].set_yscale("log")
         top = max(means.max(), np.nan_to_num(summary["average_precision"]).max())
-        axes[0, 0].set_ylim(0.7 * means.min(), min(1.0, 1.6 * top))
+        axes[0, 0].set_ylim(floor, min(1.0, 1.6 * top))
     else:
         levels = [means.max(), summary["average_precision"].max()]
         top = max([level for level in levels if math.isfinite(level)], default=1.0)

@@ -167,7 +167,8 @@ def _final(case: Case) -> str:
 def _answer(markdown: str) -> dict[str, Any]:
     """The two sentences, and what they rest on."""
     lead, *rest = prose.split_heading(markdown)[1].split("\n\n")
-    return {"lead": Markup(prose.html(lead)), "rest": Markup(prose.html("\n\n".join(rest)))}
+    caption = "Differences in pairs: mean over seeds [95 % interval]"
+    return {"lead": Markup(prose.html(lead)), "rest": Markup(prose.html("\n\n".join(rest), caption))}
 
 
 def _facts(case: Case) -> list[tuple[str, str]]:

@@ -115,7 +115,7 @@ def number(value: float | int | np.number, digits: int = 4, sign: bool = False) 
     if not math.isfinite(value):
         return DASH
     plus = "+" if sign else ""
-    texts = [f"{value:{plus}.{more}f}" for more in range(digits, digits + 3)]
+    texts = [f"{value:{plus}.{more}f}" for more in (digits, digits + 1)]
     small = re.sub("e-0?", "e-", f"{value:{plus}.0e}")
     return next((text for text in texts if float(text)), small if value else texts[0])
 
