@@ -256,8 +256,9 @@ def test_methods_that_take_other_gradients_are_refused(name):
         privacy.make_private(algorithms.build_with(name)(hyper), 1.0, 1.0)
 
 
-@pytest.mark.parametrize("name", [name for name, entry in algorithms.ALGORITHMS.items() if entry.can_be_private])
-def test_every_other_method_trains_with_noise(name):
+@pytest.mark.parametrize("name", ["scaffold_weighted", "fedadam", "fednova", "feddyn"])
+def test_other_methods_train_with_noise_too(name):
+    assert algorithms.ALGORITHMS[name].can_be_private
     hyper = dict(client_lr=0.1, mu=0.1, server_lr=0.1, clip_norm=1.0, noise_multiplier=0.5, server_rule=0.0, beta1=0.9)
     algorithm = algorithms.build_with(name, private=True)(hyper)
     state, _ = run(algorithm, rows_of(60), partition.iid(60, 3, seed=0))

@@ -8,7 +8,18 @@ import pandas as pd
 
 from . import facts, tables
 from .case import Case, by_case, case_name, case_phrase
-from .wording import DASH, algorithm_name, alpha_name, conditions_name, interval, listed, markdown_table, number, plural
+from .wording import (
+    DASH,
+    algorithm_name,
+    alpha_name,
+    conditions_name,
+    interval,
+    listed,
+    markdown_table,
+    number,
+    plural,
+    setting_names,
+)
 
 _MOST_CASES = 4
 _DIGITS = 3
@@ -183,7 +194,8 @@ def chance_words(summary: pd.DataFrame, prevalence: float) -> Iterator[str]:
     """
     found = summary[tables.no_better_than(summary, prevalence)]
     if len(found):
-        names = (f"{algorithm_name(row['algorithm'])}{_at_case(row, summary)}" for row in found.to_dict("records"))
+        rows = zip(setting_names(found, among=summary), found.to_dict("records"), strict=True)
+        names = (f"{name}{_at_case(row, summary)}" for name, row in rows)
         yield (
             f"No better than a random ranking, as far as these seeds tell (PR-AUC not above the prevalence "
             f"{number(prevalence)}): {_shortened(list(dict.fromkeys(names)))}."
@@ -202,5 +214,5 @@ def _at_case(row: Mapping, among: pd.DataFrame) -> str:
 
 
 def _shortened(items: list[str]) -> str:
-    """At most eight items."""
-    return listed(items if len(items) <= 8 else [*items[:7], f"{len(items) - 7} more"])
+    """At most six items."""
+    return listed(items if len(items) <= 6 else [*items[:5], f"{len(items) - 5} more"])
