@@ -804,14 +804,25 @@ def test_banks_of_the_data_keep_their_names_before_any_training(capsys, tmp_path
     assert set(pd.read_csv(tmp_path / "out" / "partitions.csv")["bank"]) == {"north", "south", "west"}
 
 
-def test_a_sweep_and_a_model_with_noise(capsys, tmp_path):
-    small = ["--rows", "4000", "--rounds", "1", "--hidden", "--noise-multiplier", "1", "--clip-norm", "0.5"]
-    out = tmp_path / "noisy"
-    given = ["--seeds", "1", "--alphas", "0.5", "--algorithms", "fedavg", "--no-baselines", "--out", str(out)]
-    assert cli.main(["sweep", *small, *given]) == 0
-    assert "## Privacy" in (out / "dossier.md").read_text() and 'id="privacy"' in (out / "report.html").read_text()
-    assert cli.main(["train", *small, "--out", str(tmp_path / "model")]) == 0
+def test_a_model_is_trained_with_noise_and_its_report_says_so(capsys, tmp_path):
+    small = ["--rows", "10000", "--rounds", "1", "--hidden", "--noise-multiplier", "1", "--clip-norm", "0.5"]
+    out = tmp_path / "model"
+    assert cli.main(["train", *small, "--out", str(out)]) == 0
     assert "epsilon" in capsys.readouterr().out
+    assert "## Privacy" in (out / "dossier.md").read_text() and 'id="privacy"' in (out / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--noise-multiplier 0 1 --algorithms fedavg ditto", ["--noise-multiplier", "ditto", "scaffold"]),
+        ("--clip-norm 3", ["--clip-norm", "no use", "--noise-multiplier"]),
+        ("--noise-multiplier -1", ["--noise-multiplier", "-1"]),
+        ("--noise-multiplier 1 --delta 2", ["--delta", "2"]),
+    ],
+)
+def test_noise_that_a_sweep_cannot_use_is_refused_with_its_option(refused, tmp_path, options, words):
+    check_words(refused(*arguments_of("sweep", tmp_path, *options.split())), words)
 
 
 def test_the_package_is_a_command_too():

@@ -28,14 +28,16 @@ def logits(params, x):
     return x @ params["w"] + params["b"]
 
 
+@jax.jit
+def private(params, features, labels, valid, privacy_, expected, key):
+    return privacy.private_gradient(local.Objective(logits), params, features, labels, valid, privacy_, expected, key)
+
+
 def gradient(rows, privacy_, *, valid=None, expected=10, key=1, w=(0.5, -1.0, 2.0)):
     params = {"w": jnp.array(w), "b": jnp.array(0.3)}
     valid = jnp.ones(len(rows.labels), bool) if valid is None else valid
     arrays = jnp.asarray(rows.features), jnp.asarray(rows.labels, jnp.float32), valid
-    objective = local.Objective(logits)
-    return privacy.private_gradient(
-        objective, params, *arrays, privacy_, jnp.asarray(expected), jnp.asarray(key, jnp.uint32)
-    )
+    return private(params, *arrays, privacy_, jnp.asarray(expected), jnp.asarray(key, jnp.uint32))
 
 
 def clipped_sum(rows, clip_norm, w=(0.5, -1.0, 2.0), b=0.3):

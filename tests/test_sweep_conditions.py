@@ -206,28 +206,24 @@ def test_a_state_that_broke_its_invariant_ends_the_sweep_by_name():
 
 @pytest.fixture(scope="module")
 def noisy():
-    """FedAvg and SCAFFOLD without noise and with two sizes of it, in two programs each."""
-    many = ONE | dict(algorithms=["fedavg", "scaffold"], seeds=[0, 1])
+    """SCAFFOLD without noise and with two sizes of it, in two programs."""
+    many = ONE | dict(algorithms=["scaffold"], seeds=[0, 1])
     return run_sweep(**many, noise_multiplier=[0.0, 0.5, 2.0], clip_norm=0.5, delta=1e-5)
 
 
-def test_noise_is_crossed_and_leaves_the_settings_without_it_as_they_were(noisy):
-    """To the bit: they keep a program of their own."""
+@pytest.mark.parametrize("options", [dict(noise_multiplier=0.0), dict(noise_multiplier=2.0, clip_norm=0.5)])
+def test_a_setting_is_the_same_alone_and_among_others_with_noise(noisy, options):
+    """To the bit: settings without noise keep a program of their own."""
+    alone = run_sweep(**(ONE | dict(algorithms=["scaffold"]) | options), baselines=False)
+    mine = rows_of(alone.rounds, algorithm="scaffold")
+    among = rows_of(noisy.rounds, algorithm="scaffold", seed=0, noise_multiplier=options["noise_multiplier"])
+    for name in MEASURES:
+        np.testing.assert_array_equal(mine[name], among[name], err_msg=name)
+
+
+def test_noise_is_crossed_and_baselines_have_none(noisy):
     found = noisy.rounds[["algorithm", "noise_multiplier"]].drop_duplicates().groupby("algorithm").size()
-    assert found.to_dict() == {"fedavg": 3, "scaffold": 3, "centralised": 1, "local_only": 1}
-    plain = run_sweep(**(ONE | dict(algorithms=["scaffold"])), baselines=False)
-    mine = rows_of(plain.rounds, algorithm="scaffold")
-    among = rows_of(noisy.rounds, algorithm="scaffold", seed=0, noise_multiplier=0.0)
-    for name in MEASURES:
-        np.testing.assert_array_equal(mine[name], among[name], err_msg=name)
-
-
-def test_a_noisy_setting_is_the_same_alone_and_among_others(noisy):
-    alone = run_sweep(**ONE, noise_multiplier=2.0, clip_norm=0.5, baselines=False)
-    mine = rows_of(alone.rounds, algorithm="fedavg")
-    among = rows_of(noisy.rounds, algorithm="fedavg", seed=0, noise_multiplier=2.0)
-    for name in MEASURES:
-        np.testing.assert_array_equal(mine[name], among[name], err_msg=name)
+    assert found.to_dict() == {"scaffold": 3, "centralised": 1, "local_only": 1}
 
 
 def test_a_noisy_setting_equals_simulate_of_the_private_algorithm(noisy):
@@ -251,7 +247,7 @@ def test_the_table_of_banks_says_what_each_bank_spent(noisy):
     wanted = [epsilon_of(2.0, n, BATCH, s, 1e-5) for n, s in zip(spent.num_train, steps, strict=True)]
     np.testing.assert_array_equal(spent.epsilon, wanted)
     assert noisy.manifest["privacy"]["delta"] == 1e-5 and noisy.manifest["config"]["noise_multiplier"] == [0, 0.5, 2]
-    assert np.isinf(rows_of(noisy.banks, algorithm="fedavg", noise_multiplier=0.0).epsilon).all()
+    assert np.isinf(rows_of(noisy.banks, algorithm="scaffold", noise_multiplier=0.0).epsilon).all()
     assert "epsilon" not in run_sweep(**ONE, baselines=False).banks
 
 
