@@ -22,6 +22,7 @@ from fedjax_fraud.files import TEMPORARY, remove_temporaries, strict_json, write
 
 IDENTITY = "identity.json"
 ROWS = "rows_sha256"  # of an identity
+_FOLLOWING = (ROWS, "packing", "start_sha256")  # from what was asked for, which is named first
 LEAST_SECONDS = 2.0
 SHARE = 0.05  # of the time may be spent on saving
 
@@ -127,7 +128,7 @@ def _check_identity(path: pathlib.Path, identity: Mapping) -> None:
         raise ValueError(f"The checkpoint {str(path)!r} cannot be read. Remove its folder and start anew.") from None
     different = [
         f"{key}: {_short(known.get(key))} then, {_short(identity.get(key))} now"
-        for key in sorted({*known, *identity})
+        for key in sorted({*known, *identity}, key=lambda key: (key in _FOLLOWING, key))
         if known.get(key) != identity.get(key)
     ]
     if different:

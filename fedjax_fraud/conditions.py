@@ -22,7 +22,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from fedjax_fraud import shuffle
-from fedjax_fraud.checks import check_choice, check_noise, check_participation, check_positive, check_share
+from fedjax_fraud.checks import (
+    check_choice,
+    check_noise,
+    check_numbers,
+    check_participation,
+    check_positive,
+    check_share,
+)
 from fedjax_fraud.local import steps_per_epoch
 
 COHORTS = ("uniform", "by_size", "independent")
@@ -121,13 +128,8 @@ def check_conditions(conditions: Conditions) -> None:
     for name in ("stragglers", "drop_before", "drop_after", "fault_rate"):
         check_share(name, getattr(conditions, name))
     check_positive("deadline", conditions.deadline)
-    check_positive("clip_norm", conditions.clip_norm)
     check_noise(conditions.noise_multiplier)
-    if is_private(conditions) and conditions.clip_norm == math.inf:
-        raise ValueError(
-            f"`clip_norm` must be finite with noise, got {conditions.clip_norm}: the noise is in units of it. "
-            "Pass for example 1."
-        )
+    check_numbers("clip_norm", [conditions.clip_norm])
     if conditions.max_update_norm is not None:
         check_positive("max_update_norm", conditions.max_update_norm)
     work = conditions.straggler_work

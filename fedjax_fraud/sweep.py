@@ -463,6 +463,12 @@ def check_states(federations: Sequence[grids.Federation], history: History) -> N
 
 def _check_rows(train: Transactions, test: Transactions) -> None:
     """Raises ValueError for tables that nothing can be learned from, or nothing measured on."""
+    for name, table in (("train", train), ("test", test)):
+        if not isinstance(table, Transactions):
+            raise ValueError(
+                f"`{name}` must be Transactions, as `data.split` returns them, got {type(table).__name__}. Load the "
+                "rows with `data.load_table` and split them."
+            )
     checks.check_rows("train", train.features, train.labels)
     checks.check_rows("test", test.features, test.labels)
     checks.check_width(train.features.shape[1], test.features.shape[1])

@@ -173,3 +173,10 @@ def test_another_model_of_the_same_description_is_refused(tmp_path):
     shifted = LINEAR._replace(init=lambda key: jax.tree.map(lambda leaf: leaf + 1, LINEAR.init(key)))
     with pytest.raises(ValueError, match="start_sha256"):
         run_sweep(**options, model=shifted, checkpoint=tmp_path / "kept", resume=True)
+
+
+def test_what_was_asked_for_is_named_before_what_follows_from_it(tmp_path):
+    path = tmp_path / "identity.json"
+    path.write_text(json.dumps(dict(packing=[[5, 8]], seeds=[0, 1], rows_sha256="a")))
+    with pytest.raises(ValueError, match=r"different are seeds: .*; packing: "):
+        checkpoint._check_identity(path, dict(packing=[[8, 8]], seeds=[0], rows_sha256="a"))

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from fedjax_fraud import cli, data
-from fedjax_fraud.cli import options, parser, processes, rows
+from fedjax_fraud.cli import errors, options, parser, processes, rows
 
 HEADER = (
     "step,type,amount,nameOrig,oldbalanceOrg,newbalanceOrig,nameDest,oldbalanceDest,newbalanceDest,"
@@ -828,3 +828,13 @@ def test_noise_that_a_sweep_cannot_use_is_refused_with_its_option(refused, tmp_p
 def test_the_package_is_a_command_too():
     run = subprocess.run([sys.executable, "-m", "fedjax_fraud", "--version"], capture_output=True, text=True)
     assert run.returncode == 0 and run.stdout.split()[-1][0].isdigit()
+
+
+def test_too_much_for_the_memory_is_said_in_one_line_and_not_as_a_fault_of_ours(capsys):
+    error = RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 399999999996 bytes.")
+    assert errors.report(error, debug=False) == 2
+    assert "more than this machine holds" in capsys.readouterr().err
+
+
+def test_a_dry_run_refuses_a_place_that_cannot_be_written(refused):
+    check_words(refused("sweep", "--rows", "3000", "--dry-run", "--out", "/proc/x"), ["--out", "/proc/x", "written"])

@@ -358,3 +358,9 @@ def test_tables_are_printed(result, capsys):
     report.print_summary(result)
     report.print_partitions([result.partitions])
     assert "FedAvg" in capsys.readouterr().out
+
+
+def test_a_target_that_a_random_ranking_reaches_is_called_so():
+    result = fake_result(alphas=(0.5,), num_seeds=2)
+    poor = result._replace(rounds=result.rounds.assign(average_precision=0.005))  # the prevalence is 0.01
+    assert "no better than chance" in report.dossier(poor) and "no better than chance" not in report.dossier(result)

@@ -1,6 +1,7 @@
 """`sweep`: many federations in one program give what each of them gives alone, and the tables say what happened."""
 
 import functools
+import inspect
 import json
 import math
 import os
@@ -23,7 +24,7 @@ from fedjax_fraud import algorithms, frames, partition, pool
 from fedjax_fraud.data import split
 from fedjax_fraud.report import strict_json
 from fedjax_fraud.simulate import simulate
-from fedjax_fraud.sweep import sweep
+from fedjax_fraud.sweep import _check_rows, sweep
 from fedjax_fraud.types import Model, Partition, Transactions
 
 ROUNDS, BATCH, CLIENTS, WIDTH = 2, 16, 3, 4
@@ -626,3 +627,9 @@ def test_rows_of_one_class_are_refused_on_either_side(tables, side, label, dry_r
     num_rows = len(both[side].labels)
     with pytest.raises(ValueError, match=f"`{side}` has {label * num_rows} frauds among {num_rows} rows.*`test_frac"):
         sweep(*both.values(), model=LINEAR, dry_run=dry_run)
+
+
+def test_rows_that_are_no_transactions_are_refused_by_name():
+    check = inspect.unwrap(_check_rows)  # without the tests' type checks, which users do not have
+    with pytest.raises(ValueError, match=r"`train` must be Transactions.*got ndarray"):
+        check(np.zeros((3, 2)), make_tables()[1])

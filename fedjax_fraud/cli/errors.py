@@ -96,7 +96,13 @@ def report(error: BaseException, debug: bool, command: str | None = None) -> int
     print(line(error, command), file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
-    return USAGE_ERROR if isinstance(error, ValueError | OSError | MemoryError | OverflowError) else UNEXPECTED
+    expected = isinstance(error, ValueError | OSError) or _is_too_much(error)
+    return USAGE_ERROR if expected else UNEXPECTED
+
+
+def _is_too_much(error: BaseException) -> bool:
+    """Whether the machine has too little memory; JAX says so in an error of its own."""
+    return isinstance(error, MemoryError | OverflowError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def line(error: BaseException, command: str | None = None) -> str:
@@ -104,8 +110,9 @@ def line(error: BaseException, command: str | None = None) -> str:
     if isinstance(error, KeyboardInterrupt):
         return f"{PROGRAM}: interrupted"
     words = in_options(str(error), command)
-    if isinstance(error, MemoryError | OverflowError):
-        return f"{PROGRAM}: error: that is more than this machine holds ({words}). Lower --rounds, --rows or --seeds."
+    if _is_too_much(error):
+        less = "Lower --rounds, --rows, --seeds or --hidden."
+        return f"{PROGRAM}: error: that is more than this machine holds ({words}). {less}"
     if isinstance(error, ValueError | OSError):
         return f"{PROGRAM}: error: {words or type(error).__name__}"
     return f"{PROGRAM}: unexpected error: {type(error).__name__}: {words} (--debug shows where; please report it)"

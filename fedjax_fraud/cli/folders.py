@@ -47,10 +47,15 @@ def unfinished(out: str | None, *, tidy: bool = True) -> pathlib.Path:
 
 def check(args: argparse.Namespace) -> None:
     """Raises ValueError for a folder that a run would refuse; changes nothing."""
+    from fedjax_fraud.files import try_to_write
+
     if args.resume:
         unfinished(args.out, tidy=False)
-    else:
-        new(args.out, create=False)
+        return
+    folder = new(args.out, create=False)
+    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    with writing(folder):
+        try_to_write(there)
 
 
 def check_new_file(path: str | pathlib.Path) -> None:

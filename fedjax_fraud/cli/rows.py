@@ -27,7 +27,7 @@ def load(args: argparse.Namespace, *, scored: bool = True):
     if scored:
         checks.check_classes("train", train.labels)
         checks.check_classes("test", test.labels)
-    if args.data is not None and not (args.quiet or args.json or getattr(args, "process_id", None)):
+    if not (args.quiet or args.json or getattr(args, "process_id", None)):
         _show(train, test)
     return train, test
 
@@ -91,8 +91,10 @@ def _show(train, test) -> None:
     num_rows, num_frauds = train.labels.size + test.labels.size, int(train.labels.sum() + test.labels.sum())
     print(
         f"{train.source}: {num_rows:,} rows, {num_frauds:,} frauds ({100 * num_frauds / num_rows:.3g} %), "
-        f"{len(train.names)} inputs of the model\n{train.encoding.summary()}"
+        f"{int(test.labels.sum()):,} of them in the test rows; {len(train.names)} inputs of the model"
     )
+    if train.encoding is not None:
+        print(train.encoding.summary())
 
 
 def record(config: dict, args: argparse.Namespace) -> None:

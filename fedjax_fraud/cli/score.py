@@ -87,7 +87,7 @@ def _in_words_of(file: str) -> Iterator[None]:
 def _warn_of_gaps(new_gaps: Mapping[str, int]) -> None:
     """Warns of gaps that the model cannot see: training had none in these columns."""
     if new_gaps:
-        counts = ", ".join(f"`{name}` in {count:,} rows" for name, count in new_gaps.items())
+        counts = ", ".join(f"`{name}` in {count:,} row{'s' * (count != 1)}" for name, count in new_gaps.items())
         warnings.warn(
             f"no value where the training rows had one: {counts}. The training median stands in for a number, no known "
             "category for a text. Fill the gaps, or train on rows with such gaps.",
@@ -132,7 +132,7 @@ def _print(answer: dict) -> None:
         f"(probability {answer['threshold']:.4f} or more): {answer['file']}"
     )
     for name, count in answer["unseen_categories"].items():
-        print(f"`{name}` has a value that the training rows did not have in {count:,} rows")
+        print(f"`{name}` has a value that the training rows did not have in {count:,} row{'s' * (count != 1)}")
     if "recall" in answer:
         precision = "undefined" if answer["precision"] is None else f"{answer['precision']:.4f}"
         print(

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
             raise
         result.manifest["timings"]["wall_seconds"] = time.perf_counter() - began
         if is_first:
-            _write(result, out, began, args.json)
+            _write(result, out, began, args)
         if kept is not None:
             shutil.rmtree(kept)
         if is_first and args.mlflow is not None:
@@ -213,14 +213,18 @@ def _read_availability(path: str | None):
         raise ValueError(f"`--availability` {path} is not a table of numbers: {error}. Write 0 and 1 only.") from None
 
 
-def _write(result, out: pathlib.Path, began: float, as_json: bool) -> None:
+def _write(result, out: pathlib.Path, began: float, args: argparse.Namespace) -> None:
     """The folder, and what is printed."""
-    from fedjax_fraud import report
-    from fedjax_fraud.report import tables
+    with Display(args.quiet) as display:
+        display("report", 0, 1)
+        report_began = time.perf_counter()
+        from fedjax_fraud import report
+        from fedjax_fraud.report import tables
 
-    with folders.writing(out):
-        written = report.write(result, out)
-    if as_json:
+        with folders.writing(out):
+            written = report.write(result, out)
+    report_seconds = time.perf_counter() - report_began
+    if args.json:
         summary = tables.summarise(result.rounds).to_dict("records")
         print_json(dict(folder=str(out), files=[path.name for path in written], summary=summary))
         return
@@ -229,7 +233,7 @@ def _write(result, out: pathlib.Path, began: float, as_json: bool) -> None:
     timings, work = result.manifest["timings"], result.manifest["work"]
     print(
         f"{work['num_federations']} federations (and baselines) in {time.perf_counter() - began:.1f} s: compile "
-        f"{timings['compile_seconds']:.1f} s, run {timings['run_seconds']:.1f} s, "
+        f"{timings['compile_seconds']:.1f} s, run {timings['run_seconds']:.1f} s, report {report_seconds:.1f} s; "
         f"{work['rows_per_second'] / 1e6:.2f} million rows trained a second.\n"
         f"Report: {out / 'report.html'} (as text: {out / 'dossier.md'}), picture: {picture}"
     )

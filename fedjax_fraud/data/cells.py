@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import warnings
 from collections.abc import Collection
 
 import numpy as np
@@ -64,6 +65,14 @@ def _tidy_text(column: pd.Series, keep_codes: bool) -> pd.Series:
     if all(map(readers.is_number, values)) and not (keep_codes and holds_codes(list(values))):
         return column.astype(object).map({value: float(value) for value in values}).astype(np.float64)
     if pd.Series(values).str.fullmatch(_ISO_DATE).all():
+        has_time = pd.Series(values).str.contains(":").to_numpy(bool)
+        if has_time.any() and not has_time.all():
+            bare = int(column.isin(values[~has_time]).sum())
+            warnings.warn(
+                f"`{column.name}` has {bare:,} dates without a time of day among others that have one: they are taken "
+                "as midnight. Write the time in every row if they are not.",
+                stacklevel=2,
+            )
         with contextlib.suppress(ValueError):  # a 31st of February: text
             return pd.to_datetime(column, format="ISO8601", utc=bool(pd.Series(values).str.contains(_ZONE).any()))
     return column

@@ -243,9 +243,15 @@ def _cost(case: Case) -> str:
     rows = [
         [
             *(case_name(case, row), name, number(row["target"]), f"{row['num_reached']} of {row['num_seeds']}"),
-            _target_text(row["rounds_to_target"], 0),
-            _target_text(row["mb_to_target"], 3),
-            _seconds_text(row["seconds_to_target"]),
+            *(
+                ["no better than chance", DASH, DASH]
+                if row["target"] <= case.prevalence
+                else [
+                    _target_text(row["rounds_to_target"], 0),
+                    _target_text(row["mb_to_target"], 3),
+                    _seconds_text(row["seconds_to_target"]),
+                ]
+            ),
         ]
         for name, row in zip(names_of(case, table), table.to_dict("records"), strict=True)
     ]
@@ -254,7 +260,8 @@ def _cost(case: Case) -> str:
         "## Cost to reach a target\n\n"
         f"The target is {TARGET_SHARE:.0%} of FedAvg's final mean PR-AUC in the same case, reached when the pooled "
         "PR-AUC is first at or above it. Rounds, MB and simulated seconds are those by which half of all seeds had "
-        "reached it; a seed that diverged or never got there counts as never.\n\n" + markdown_table(headers, rows)
+        "reached it; a seed that diverged or never got there counts as never. A target at or below the prevalence is "
+        "what a random ranking reaches, and buys nothing.\n\n" + markdown_table(headers, rows)
     )
 
 

@@ -120,7 +120,7 @@ def meaning_section(case: Case) -> str:
         "**Intervals** are 95 % Student t intervals of the mean over seeds. A seed sets the partition, the start of "
         "the model, the cohorts and the batches; the intervals cover these. They do **not** cover the choice of the "
         "test rows, which are the same for every seed, nor another period, bank or country. With few seeds they are "
-        "wide, and may reach beyond what the score can be; that is a sign of too few seeds.",
+        "wide. They are cut where a score ends (0 and 1); an interval that reaches an end is a sign of too few seeds.",
         "Intervals are not corrected for the number of comparisons: where there is no difference at all, about one "
         "paired interval in twenty still excludes 0.",
         f"**Diverged** settings (loss not finite at the end, or {far}, or beyond return on the way) are left out of "
