@@ -104,5 +104,5 @@ def test_a_gap_stays_a_gap_as_text():
 
 def test_dates_without_a_time_among_others_are_counted():
     column = pd.Series(["2026-01-31 12:00:00", "2026-01-31", "2026-02-01", None], name="when")
-    with pytest.warns(UserWarning, match="`when` has 2 dates without a time of day"):
+    with pytest.warns(UserWarning, match="`when` has 2 date.s. without a time of day"):
         assert cells.tidy(column).dt.hour.tolist()[:3] == [12, 0, 0]

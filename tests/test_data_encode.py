@@ -42,13 +42,16 @@ def test_a_clock_without_a_calendar_gives_a_day_of_seven():
 
 
 def test_the_age_of_a_date_is_counted_from_the_time_of_its_row():
-    frame = {"opened": ["2026-01-01", None, "2026-01-05"], "at": ["2026-01-02 12:00:00", "2026-01-03", "2026-01-04"]}
+    frame = {
+        "opened": ["2026-01-01", None, "2026-01-05"],
+        "at": [f"2026-01-{at}:00:00" for at in ("02 12", "03 00", "04 00")],
+    }
     columns = (Column("opened", "date", parts=("age_days",)), Column("at", "time"))
     chex.assert_trees_all_equal(encoded(frame, *columns)["opened.age_days"], np.array([1.5, np.nan, -1], np.float32))
 
 
 def test_without_a_time_a_date_is_the_day_since_1970():
-    made = encoded({"d": ["1970-01-03", "1970-01-01 06:00:00"]}, Column("d", "date", parts=("days",)))
+    made = encoded({"d": ["1970-01-03 00:00:00", "1970-01-01 06:00:00"]}, Column("d", "date", parts=("days",)))
     assert made["d.days"].tolist() == [2.0, 0.25]
 
 

@@ -69,7 +69,7 @@ def _tidy_text(column: pd.Series, keep_codes: bool) -> pd.Series:
         if has_time.any() and not has_time.all():
             bare = int(column.isin(values[~has_time]).sum())
             warnings.warn(
-                f"`{column.name}` has {bare:,} dates without a time of day among others that have one: they are taken "
+                f"`{column.name}` has {bare:,} date(s) without a time of day among others that have one, taken "
                 "as midnight. Write the time in every row if they are not.",
                 stacklevel=2,
             )
