@@ -11,8 +11,6 @@ from scipy.stats import norm
 from fedjax_fraud import accountant
 from fedjax_fraud.accountant import epsilon_of
 
-pytest.importorskip("dp_accounting")
-
 
 def exact_gaussian(noise: float, num_steps: int, delta: float) -> float:
     """Composed Gaussian mechanisms are one (Balle and Wang, ICML 2018, theorem 8)."""

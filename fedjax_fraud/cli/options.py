@@ -98,14 +98,19 @@ def add_banks(parser: Parser, one: bool = False) -> None:
     )
 
 
+def _add_value(group, one: bool, option: str, default, metavar: str, text: str, kind=number) -> None:
+    """An option that takes ``one`` value, or several to cross."""
+    several = {} if one else dict(nargs="+")
+    default = default if one or default is None else [default]
+    group.add_argument(option, type=kind, default=default, metavar=metavar, help=text, **several)
+
+
 def add_training(parser: Parser, one: bool = False) -> None:
     """What is compared and how it is trained; ``one``: a single setting."""
     group = parser.add_argument_group("training", None if one else "Several values are crossed.")
 
     def add(option: str, default, metavar: str, text: str, kind=number):
-        several = {} if one else dict(nargs="+")
-        default = default if one or default is None else [default]
-        group.add_argument(option, type=kind, default=default, metavar=metavar, help=text, **several)
+        _add_value(group, one, option, default, metavar, text, kind)
 
     if one:
         add("--algorithm", "fedavg", "NAME", "how the banks train", str)
@@ -157,14 +162,10 @@ def add_conditions(parser: Parser) -> None:
 def add_privacy(parser: Parser, one: bool = False) -> None:
     """Noise that protects the rows; ``one``: a single setting."""
     group = parser.add_argument_group("privacy", None if one else "Several values are crossed.")
-    several = {} if one else dict(nargs="+")
-    for option, default, metavar, text in (
-        ("--noise-multiplier", 0.0, "Z", "noise of the local gradients (DP-SGD), over the clipping norm; 0: none"),
-        ("--clip-norm", conditions.CLIP_NORM, "C", "largest norm of one row's gradient, where there is noise"),
-    ):
-        group.add_argument(
-            option, type=number, default=default if one else [default], metavar=metavar, help=text, **several
-        )
+    noise = "noise of the local gradients (DP-SGD), over the clipping norm; 0: none"
+    _add_value(group, one, "--noise-multiplier", 0.0, "Z", noise)
+    clip = "largest norm of one row's gradient, where there is noise"
+    _add_value(group, one, "--clip-norm", conditions.CLIP_NORM, "C", clip)
     group.add_argument("--delta", type=number, default=1e-6, metavar="D", help="at which epsilon is reported")
 
 
