@@ -16,7 +16,7 @@ CASES = {
     # Eight settings, one for each device.
     "settings": dict(alphas=[0.1, 1.0], seeds=4, algorithms=["scaffold"], participation=0.6),
     # Two settings of ten clients: the clients are dealt, so that some devices own one of them and others two.
-    "clients": dict(alphas=[0.5], seeds=2, algorithms=["fedavg", "scaffold"], participation=0.7),
+    "clients": dict(alphas=[0.5], seeds=2, algorithms=["scaffold"], participation=0.7),
     "banks alone": dict(alphas=[0.5], seeds=1, algorithms=["fedavg"], num_clients=5, baselines=True),
 }
 

@@ -118,6 +118,7 @@ class StoppedError(Exception):
     """An interruption."""
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("calls", [3, 8])
 def test_an_interrupted_sweep_goes_on_to_the_same_bits(tmp_path, monkeypatch, calls):
     """Interrupted in the first and in the second program; each save is as of the rounds just before."""

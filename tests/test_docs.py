@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import sys
 
-import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -118,15 +117,6 @@ def test_every_relative_link_and_picture_is_there(page):
 # ---- examples ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def quick_compiling():
-    """Without XLA's optimisers: that an example runs is the question, and compiling is what it would cost."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
 def documented(path):
     """The objects of a source file whose docstrings have examples: (name, docstring, line)."""
     for node in ast.walk(ast.parse(path.read_text())):
@@ -140,7 +130,7 @@ EXAMPLES = [(path, *found) for path in sorted((ROOT / "fedjax_fraud").rglob("*.p
 
 
 @pytest.mark.parametrize("path, name, text, line", EXAMPLES, ids=[f"{path.stem}.{name}" for path, name, *_ in EXAMPLES])
-def test_the_example_of_a_docstring_runs(path, name, text, line, quick_compiling):
+def test_the_example_of_a_docstring_runs(path, name, text, line):
     dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     __import__(dotted)
     test = doctest.DocTestParser().get_doctest(text, dict(vars(sys.modules[dotted])), name, str(path), line)
@@ -223,7 +213,7 @@ def write_results(folder):
 
 
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=page_name)
-def test_the_python_of_a_page_runs(page, quick_compiling, small_sizes, tmp_path, monkeypatch):
+def test_the_python_of_a_page_runs(page, small_sizes, tmp_path, monkeypatch):
     write_tables(tmp_path)
     if page.name == "runs.md":
         write_results(tmp_path)

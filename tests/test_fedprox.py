@@ -67,6 +67,7 @@ def test_mu_defaults_to_one_hundredth():
     )
 
 
+@pytest.mark.compiled
 def test_simulated_fedprox_with_mu_zero_is_fedavg_bit_for_bit():
     """The same law as in ``test_laws``, for two programs that went through XLA's whole optimiser."""
     x, y = table()

@@ -43,6 +43,9 @@ def test_all_install_cells_are_the_same():
 
 def test_it_runs_without_a_warning_and_draws(notebook, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    # A notebook trains for seconds, so some optimising pays: see conftest.py.
+    flags = os.environ.get("XLA_FLAGS", "")
+    environment["XLA_FLAGS"] = flags.replace("optimization_level=0", "optimization_level=1")
     client = NotebookClient(
         notebook, timeout=SECONDS_A_CELL, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     )

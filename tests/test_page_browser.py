@@ -103,10 +103,10 @@ def test_the_page_does_not_scroll_sideways(visit, width, height):
     assert tab.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize(
-    ("control", "value", "changed", "same"),
-    [
-        ("alpha", "1", "curves", None),
+def test_each_choice_changes_the_marks_of_its_charts_alone(visit):
+    """One after the other on one page, which takes seconds to open."""
+    tab = visit()
+    for control, value, changed, same in [
         ("score", "log_loss", "curves", "joining"),
         ("score", "roc_auc", "differences", "budgets"),
         ("axis", "mb", "curves", "drift"),
@@ -115,15 +115,13 @@ def test_the_page_does_not_scroll_sideways(visit, width, height):
         ("algorithm", "fedavg", "calibration", "partitions"),
         ("holding", "kl", "partitions", "curves"),
         ("measure", "precision", "budgets", "curves"),
-    ],
-)
-def test_a_choice_changes_the_marks_of_its_charts_alone(visit, control, value, changed, same):
-    tab = visit()
-    before = {name: marks(tab, name) for name in (changed, same) if name}
-    choose(tab, control, value)
-    assert marks(tab, changed) != before[changed]
-    if same:
-        assert marks(tab, same) == before[same]
+        ("alpha", "1", "curves", None),
+    ]:
+        before = {name: marks(tab, name) for name in (changed, same) if name}
+        choose(tab, control, value)
+        assert marks(tab, changed) != before[changed], (control, value)
+        if same:
+            assert marks(tab, same) == before[same], (control, value)
 
 
 def test_other_conditions_change_the_curves(visit):

@@ -18,8 +18,7 @@ CONDITIONS = dict(
     drop_after=0.2,
 )
 CASES = {
-    "ideal": dict(algorithms=["fedavg", "scaffold"], participation=1.0),
-    "half of the banks": dict(algorithms=["fedavg", "ditto"]),
+    "all or half of the banks": dict(algorithms=["fedavg", "ditto"], participation=[0.5, 1.0]),
     "what goes wrong": dict(algorithms=["scaffold"], baselines=False, **CONDITIONS),
 }
 

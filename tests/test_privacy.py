@@ -1,5 +1,7 @@
 """DP-SGD: clipping row by row as a plain loop does it, noise of the stated size, batches as coins would draw them."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -95,12 +97,14 @@ def test_norms_by_one_backward_pass_are_those_of_each_row_s_gradient(hidden):
     arrays = jnp.asarray(rows.features), jnp.asarray(rows.labels, jnp.float32)
     objective = local.Objective(model.apply, tapped=model.tapped)
     np.testing.assert_array_equal(model.tapped(params, arrays[0], jnp.ones(50)), model.apply(params, arrays[0]))
-    slow, quick = privacy.row_norms(objective, params, *arrays), privacy.tapped_norms(objective, params, *arrays)
+    slow = jax.jit(partial(privacy.row_norms, objective))(params, *arrays)
+    quick = jax.jit(partial(privacy.tapped_norms, objective))(params, *arrays)
     assert np.ptp(slow) > 0.1
     np.testing.assert_allclose(quick, slow, rtol=1e-5)
     vector, _ = models.as_vector(model)
     flat = objective._replace(apply=vector.apply, tapped=vector.tapped)
-    np.testing.assert_allclose(privacy.tapped_norms(flat, ravel_pytree(params)[0], *arrays), slow, rtol=1e-5)
+    of_vector = jax.jit(partial(privacy.tapped_norms, flat))(ravel_pytree(params)[0], *arrays)
+    np.testing.assert_allclose(of_vector, slow, rtol=1e-5)
 
 
 @pytest.mark.parametrize("hidden", [(), (8,)])
@@ -110,7 +114,7 @@ def test_a_model_without_a_tap_gives_the_same_private_gradient(hidden):
     arrays = jnp.asarray(rows.features), jnp.asarray(rows.labels, jnp.float32), jnp.arange(50) < 40
     drawn = *arrays, Privacy(0.5, 1.0), jnp.asarray(32), jnp.uint32(4)
     quick, slow = (
-        privacy.private_gradient(local.Objective(model.apply, tapped=tapped), params, *drawn)
+        jax.jit(partial(privacy.private_gradient, local.Objective(model.apply, tapped=tapped)))(params, *drawn)
         for tapped in (model.tapped, None)
     )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), quick, slow)
@@ -126,18 +130,19 @@ def test_a_row_whose_gradient_is_not_finite_counts_as_zero(bad):
     np.testing.assert_allclose(found, as_vector(gradient(rows, Privacy(1.0, 0.0), w=(1e3, 1.0, 1.0))), atol=0.1001)
 
 
+@jax.jit
+def flat(params, features, labels, valid, privacy_, expected, key):
+    """The gradient of a loss that is zero, with noise."""
+    objective = local.Objective(lambda params, x: 0.0 * (jnp.sum(params["w"]) + params["b"] + x[:, 0]))
+    return privacy.private_gradient(objective, params, features, labels, valid, privacy_, expected, key)
+
+
 def noise_of(key, clip_norm=2.0, noise=3.0, expected=5, size=20_000):
-    """The gradient of a loss that is zero."""
     rows = rows_of(4)
     params = {"w": jnp.zeros(size), "b": jnp.zeros(())}
     arrays = jnp.asarray(rows.features), jnp.asarray(rows.labels, jnp.float32), jnp.ones(4, bool)
-
-    objective = local.Objective(lambda params, x: 0.0 * (jnp.sum(params["w"]) + params["b"] + x[:, 0]))
-    return as_vector(
-        privacy.private_gradient(
-            objective, params, *arrays, Privacy(clip_norm, noise), jnp.asarray(expected), jnp.asarray(key, jnp.uint32)
-        )
-    )
+    drawn = Privacy(clip_norm, noise), jnp.asarray(expected), jnp.asarray(key, jnp.uint32)
+    return as_vector(flat(params, *arrays, *drawn))
 
 
 def test_the_noise_has_the_stated_size_and_no_key_s_is_another_s():

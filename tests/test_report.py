@@ -1,5 +1,6 @@
 """The report as a whole, on a small made-up result; the tables, the files and the pictures have their own tests."""
 
+import contextlib
 import hashlib
 import json
 from typing import NamedTuple
@@ -9,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fedjax_fraud import report
-from fedjax_fraud.report import figures
+from fedjax_fraud.report import bundle, figures, page
 
 ALGORITHMS = ("fedavg", "fedprox", "scaffold")
 GAINS = {"fedavg": 0.0, "fedprox": 0.02, "scaffold": -0.01, "centralised": 0.1, "local_only": -0.15}
@@ -23,6 +24,15 @@ class FakeResult(NamedTuple):
     banks: pd.DataFrame
     partitions: pd.DataFrame
     manifest: dict
+
+
+@contextlib.contextmanager
+def bare_reports():
+    """Reports without page and pictures, for tests that write them for their tables: both take seconds to draw."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bundle, "_pictures", lambda result: iter(()))
+        patch.setattr(page, "page", lambda case, texts: "")
+        yield
 
 
 def fake_result(

@@ -1,6 +1,7 @@
 """Runs side by side: hand-worked pairs, what is not paired and why, and folders that are refused."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 
 from fedjax_fraud import report
 from fedjax_fraud.report.compare import OTHER_ROWS, OTHER_SEEDS, UNKNOWN_ROWS
-from tests.test_report import FakeResult, fake_result
+from tests.test_report import FakeResult, bare_reports, fake_result
 from tests.test_report_tables import rounds_of
 
 NAN = float("nan")
@@ -170,8 +171,9 @@ def test_the_json_is_strict_and_says_the_same(runs):
 
 
 def test_folders_are_loaded_in_order_and_refused_by_name(tmp_path):
-    for name in ("a", "b"):
-        report.write(fake_result(num_seeds=2, alphas=(0.5,), num_rounds=2), tmp_path / name)
+    with bare_reports():
+        report.write(fake_result(num_seeds=2, alphas=(0.5,), num_rounds=2), tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
     found = report.load_runs([tmp_path / "b", tmp_path / "a"])
     assert list(found) == [str(tmp_path / "b"), str(tmp_path / "a")]
     assert (report.compare(found)["difference"].dropna() == 0).all()

@@ -6,7 +6,7 @@ import pytest
 
 from fedjax_fraud import report
 from fedjax_fraud.report import banks, calibration, decisions, store
-from tests.test_report import fake_result
+from tests.test_report import bare_reports, fake_result
 
 NAN = float("nan")
 BUDGETS = ("at_0.001", "at_0.01", "per_day")
@@ -86,10 +86,11 @@ def text(result):
     ],
 )
 def test_a_cost_that_nobody_gave_is_marked_as_the_default(amounts, defaults, words):
-    assert words in report.dossier(decided(amounts, defaults)).replace("\n", " ")
+    assert words in report.dossier(decided(amounts, defaults, alphas=(0.5,), num_seeds=2)).replace("\n", " ")
 
 
-def test_results_from_before_defaults_were_recorded_are_not_marked(result):
+def test_results_from_before_defaults_were_recorded_are_not_marked():
+    result = decided(alphas=(0.5,), num_seeds=2)
     old = {name: value for name, value in result.manifest["decisions"].items() if name != "defaults"}
     assert "the default" not in report.dossier(result._replace(manifest=result.manifest | dict(decisions=old)))
 
@@ -182,9 +183,10 @@ def test_decisions_are_written_and_read_back_byte_for_byte(tmp_path):
 
 
 def test_a_folder_without_decisions_is_read_and_a_lost_file_is_missed(tmp_path):
-    report.write(fake_result(alphas=(0.5,), num_seeds=2, num_rounds=2), tmp_path / "old")
+    with bare_reports():
+        report.write(fake_result(alphas=(0.5,), num_seeds=2, num_rounds=2), tmp_path / "old")
+        report.write(decided(alphas=(0.5,), num_seeds=2, num_rounds=2), tmp_path / "new")
     assert report.load(tmp_path / "old").decisions is None
-    report.write(decided(alphas=(0.5,), num_seeds=2, num_rounds=2), tmp_path / "new")
     (tmp_path / "new" / "decisions.parquet").unlink()
     with pytest.raises(ValueError, match=r"decisions.parquet.* is missing"):
         report.load(tmp_path / "new")

@@ -22,7 +22,7 @@ def test_convergence_has_a_panel_for_each_alpha_by_round_and_by_megabyte():
     figure = figures.convergence(fake_result(num_seeds=2))
     labels = [axis.get_xlabel() for axis in figure.axes]
     assert labels[:3] == ["communication round"] * 3 and all("MB" in label for label in labels[3:])
-    assert {"FedAvg", "FedProx (mu 0.01)", "SCAFFOLD", r"Dirichlet $\alpha$ = 0.5"} <= texts(figure)
+    assert {"FedAvg", "FedProx (mu 0.01)", "SCAFFOLD", "Dirichlet \N{GREEK SMALL LETTER ALPHA} = 0.5"} <= texts(figure)
 
 
 def test_convergence_is_1440_pixels_wide_and_leaves_pyplot_alone():

@@ -215,7 +215,7 @@ def test_the_scripts_are_kept_for_the_next_page_unless_they_were_changed(tmp_pat
 
 
 def test_a_suspected_leak_stands_before_the_answer():
-    made = decided()
+    made = decided(alphas=(0.5,), num_seeds=2)
     leak = dict(rule="blocked = 1", recall=1.0, precision=1.0, is_feature=True)
     manifest = made.manifest | {"data": made.manifest["data"] | {"suspected_leaks": [leak]}}
     text = page_of(made._replace(manifest=manifest))

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from fedjax_fraud import SweepResult, files, report
-from tests.test_report import fake_result
+from tests.test_report import bare_reports, fake_result
 
 
 def read_strictly(text: str):
@@ -187,7 +187,8 @@ class WithModels(NamedTuple):
 def written(tmp_path_factory):
     """A folder of results."""
     folder = tmp_path_factory.mktemp("written")
-    report.write(WithModels(*fake_result(num_seeds=2, alphas=(0.5,), num_rounds=2), MODELS), folder)
+    with bare_reports():
+        report.write(WithModels(*fake_result(num_seeds=2, alphas=(0.5,), num_rounds=2), MODELS), folder)
     return folder
 
 
@@ -209,7 +210,8 @@ def test_a_loaded_folder_holds_the_tables_as_they_were(written):
 
 
 def test_a_folder_without_models_has_none(tmp_path):
-    report.write(fake_result(num_seeds=2, alphas=(0.5,), num_rounds=2), tmp_path)
+    with bare_reports():
+        report.write(fake_result(num_seeds=2, alphas=(0.5,), num_rounds=2), tmp_path)
     assert report.load(tmp_path).params is None
 
 

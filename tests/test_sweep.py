@@ -26,6 +26,7 @@ from fedjax_fraud.report import strict_json
 from fedjax_fraud.simulate import simulate
 from fedjax_fraud.sweep import _check_rows, sweep
 from fedjax_fraud.types import Model, Partition, Transactions
+from tests.test_report import bare_reports
 
 ROUNDS, BATCH, CLIENTS, WIDTH = 2, 16, 3, 4
 ALPHAS, SEEDS, MUS = (0.1, 1.0), (0, 1), (0.0, 0.3)
@@ -88,9 +89,27 @@ def tables():
     return make_tables()
 
 
+class Watcher:
+    """Keeps what it is told of the rounds, and how long a sweep's rounds took by its own clock."""
+
+    def __init__(self):
+        self.paces, self.calls = [], []
+
+    def pace(self, pace):
+        self.paces.append(pace)
+
+    def __call__(self, what, done, total):
+        self.calls.append((what, done, total))
+
+
 @pytest.fixture(scope="module")
-def result():
-    return run_sweep()
+def watcher():
+    return Watcher()
+
+
+@pytest.fixture(scope="module")
+def result(watcher):
+    return run_sweep(progress=watcher)
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +192,7 @@ def scores_of(labels, logits):
 # ---- the same as alone ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name, mu", [("fedavg", None), ("fedprox", 0.3), ("scaffold", None)])
 def test_every_federation_equals_its_simulation_alone(result, tables, name, mu):
     train, test = tables
@@ -259,6 +279,7 @@ def test_bank_scores_are_those_of_the_final_model_on_the_bank_s_own_test_rows(re
 # ---- pairs and repeats ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.compiled
 def test_fedprox_with_mu_zero_is_fedavg_bit_for_bit(result):
     frame = result.frame()
     plain, pulled = (rows_of(frame, algorithm=a, mu=m) for a, m in (("fedavg", None), ("fedprox", 0.0)))
@@ -272,6 +293,7 @@ def test_fedprox_with_mu_zero_is_fedavg_bit_for_bit(result):
     assert not np.array_equal(other.log_loss, rows_of(plain, client_lr=RATE).log_loss)
 
 
+@pytest.mark.compiled
 def test_the_same_seeds_give_the_same_bits_and_leave_numpy_s_generator_where_it_was(alone):
     np.random.seed(5)
     before = np.random.get_state()[1].tolist()
@@ -431,37 +453,22 @@ def test_progress_counts_up_to_all_rounds_of_all_settings(few_positives):
     assert [what for what, *_ in calls][:2] == ["partitions", "compile"]
 
 
-class Watcher:
-    """Keeps what it is told of the rounds, and how long a sweep's rounds took by its own clock."""
-
-    def __init__(self):
-        self.paces, self.calls = [], []
-
-    def pace(self, pace):
-        self.paces.append(pace)
-
-    def __call__(self, what, done, total):
-        self.calls.append((what, done, total))
-
-
-def test_the_pace_is_rows_trained_over_the_time_of_the_rounds():
-    """Among others: with absent and late banks, whose rows are not trained."""
-    watcher = Watcher()
-    watched = run_sweep(algorithms=["fedavg", "scaffold"], client_lr=RATE, mu=0.0, num_rounds=5, drop_after=0.3,
-                        num_lanes=2, chunk_length=4, progress=watcher)  # fmt: skip
-    last, work = watcher.paces[-1], watched.manifest["work"]
+def test_the_pace_is_rows_trained_over_the_time_of_the_rounds(result, watcher):
+    """Half of the banks are absent, and their rows are not trained."""
+    last, work = watcher.paces[-1], result.manifest["work"]
     assert last.rows == work["rows_trained"]
     assert [pace.rows for pace in watcher.paces] == sorted(pace.rows for pace in watcher.paces)
-    assert last.seconds <= watched.manifest["timings"]["run_seconds"]
+    assert last.seconds <= result.manifest["timings"]["run_seconds"]
     assert last.rows_per_second == last.rows / last.seconds >= work["rows_per_second"]
-    assert (last.program, last.num_programs, last.round_index, last.num_rounds) == (2, 2, 5, 5)
+    assert (last.program, last.num_programs, last.round_index, last.num_rounds) == (2, 2, ROUNDS, ROUNDS)
     assert (last.steps, last.seconds_left) == (pytest.approx(work["executed_steps"]), pytest.approx(0, abs=1e-9))
-    num_settings = 4 + 4 + 2 + 12  # FedAvg, SCAFFOLD, centralised, banks alone
-    assert watcher.calls[-3] == ("rounds", num_settings * 5, num_settings * 5)
+    num_settings = 8 + 16 + 8 + 4 + 24  # FedAvg, FedProx, SCAFFOLD, centralised, banks alone
+    assert watcher.calls[-3] == ("rounds", num_settings * ROUNDS, num_settings * ROUNDS)
 
 
 def test_what_is_written_is_what_is_loaded(result, tmp_path):
-    ff.report.write(result, tmp_path)
+    with bare_reports():
+        ff.report.write(result, tmp_path)
     loaded = ff.SweepResult.load(tmp_path)
     for name in ("rounds", "banks", "partitions", "decisions"):
         pd.testing.assert_frame_equal(getattr(loaded, name), getattr(result, name), check_exact=True)

@@ -74,7 +74,7 @@ def write_partitions(
 
 def _files(result: Any) -> Iterator[tuple[str, bytes]]:
     """Every file but the manifest, made one after the other."""
-    from . import banks, calibration, condition_figure, figures, page
+    from . import page
 
     for name, file in (TABLES | OPTIONAL_TABLES).items():
         if name in TABLES or getattr(result, name, None) is not None:
@@ -86,6 +86,13 @@ def _files(result: Any) -> Iterator[tuple[str, bytes]]:
     texts = sections(case)
     yield "dossier.md", joined(texts).encode()
     yield "report.html", page.page(case, texts).encode()
+    yield from _pictures(result)
+
+
+def _pictures(result: Any) -> Iterator[tuple[str, bytes]]:
+    """The pictures that the dossier names, and the convergence as SVG too."""
+    from . import banks, calibration, condition_figure, figures
+
     parts = figures.by_conditions(result)
     for place, (name, part) in enumerate(parts, start=1):
         number = f"-{place}" if len(parts) > 1 else ""

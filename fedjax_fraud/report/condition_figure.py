@@ -134,4 +134,4 @@ def _places(line: pd.DataFrame, across: str | None, part: pd.DataFrame) -> np.nd
 
 def _alpha_title(alpha: float) -> str:
     """The alpha of a column of panels."""
-    return "" if math.isnan(alpha) else rf"$\alpha$ = {alpha_name(alpha)}"
+    return "" if math.isnan(alpha) else f"\N{GREEK SMALL LETTER ALPHA} = {alpha_name(alpha)}"

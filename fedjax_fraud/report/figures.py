@@ -117,6 +117,7 @@ def partition_heatmap(partitions: pd.DataFrame) -> Figure:
 def png_bytes(figure: Figure) -> bytes:
     """A figure as PNG."""
     sink = io.BytesIO()
+    _lay_out(figure)
     figure.savefig(sink, format="png", dpi=DPI, metadata={"Software": None})
     return sink.getvalue()
 
@@ -124,9 +125,19 @@ def png_bytes(figure: Figure) -> bytes:
 def svg_bytes(figure: Figure) -> bytes:
     """A figure as SVG, the same bytes each time: fixed element names, no date."""
     sink = io.BytesIO()
+    _lay_out(figure)
     with mpl.rc_context({"svg.hashsalt": "fedjax_fraud"}):
         figure.savefig(sink, format="svg", metadata={"Date": None, "Creator": None})
     return sink.getvalue()
+
+
+def _lay_out(figure: Figure) -> None:
+    """Places everything, once: a figure that keeps its layout engine is drawn twice each time it is saved."""
+    if figure.get_layout_engine() is None:
+        return
+    figure.get_layout_engine().execute(figure)
+    with mpl.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
+        figure.set_layout_engine(None)
 
 
 def _is_timed(rounds: pd.DataFrame) -> bool:
@@ -178,7 +189,7 @@ def _panel_title(alpha: float, num_alphas: int) -> str:
     """The title of a column of panels."""
     if math.isnan(alpha):
         return "" if num_alphas == 1 else "no alpha"
-    return rf"Dirichlet $\alpha$ = {alpha_name(alpha)}"
+    return f"Dirichlet \N{GREEK SMALL LETTER ALPHA} = {alpha_name(alpha)}"
 
 
 def _draw_curves(axis: Axes, panel: pd.DataFrame, x: str, styles: dict[str, tuple]) -> None:
