@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -153,6 +153,34 @@ def _check_width(num_features: int) -> None:
     if num_features < 1:
         raise ValueError(
             f"`num_features` must be at least 1, got {num_features}. Pass the width of the feature matrix."
+        )
+
+
+def check_fits(model: Model, params: Any, num_features: int, *, one_logit: bool = True) -> None:
+    """Refuses a model that does not fit a table, before anything is compiled.
+
+    Args:
+      model: any model.
+      params: its parameters, or their shapes.
+      num_features: columns of the table.
+      one_logit: whether it must give one number for each row, as the binary losses need.
+
+    Raises: ValueError if the model cannot take such rows, or gives something else than ``[rows]``.
+    """
+    rows = jax.ShapeDtypeStruct((2, num_features), jnp.float32)
+    try:
+        found = jax.eval_shape(model.apply, params, rows)
+    except Exception as error:  # the model is the caller's code: JAX, Flax and it have errors of their own
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"`model` must take rows of {num_features} features, as the table has, got one that fails on them "
+            f"({type(error).__name__}: {reason}). Build it with num_features={num_features}."
+        ) from error
+    shape = getattr(found, "shape", type(found).__name__)
+    if one_logit and shape != (2,):
+        raise ValueError(
+            f"`model` must give one logit for each row, shape (2,) for 2 rows, got {shape}. "
+            "Reshape what `apply` returns to x.shape[:1]."
         )
 
 

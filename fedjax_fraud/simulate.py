@@ -27,6 +27,7 @@ from fedjax_fraud.checks import (
 from fedjax_fraud.conditions import IDEAL, Clock, Conditions, as_arrays, check_conditions, select
 from fedjax_fraud.diagnostics import Diagnosis, diagnose
 from fedjax_fraud.local import Objective, TrainingData, make_training_data, shuffled_epochs, steps_per_epoch
+from fedjax_fraud.models import check_fits
 from fedjax_fraud.program import History, Program, RoundPlan, Settings, own_clients
 from fedjax_fraud.server import finish_setting
 from fedjax_fraud.train import train_pool
@@ -264,6 +265,7 @@ def simulate(
         plan = plan._replace(available=jnp.asarray(available, bool))
     data = make_training_data(train.features, train.labels, np.asarray(partition.order)[None])
     params = model.init(jax.random.key(seed)) if params is None else params
+    check_fits(model, params, train.features.shape[1], one_logit=binary)
     state = init_settings(program, settings, jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params))
     state, history = _run_rounds(program, settings, data, test_features, state, plan)
     return jax.tree.map(lambda leaf: leaf[0], state), jax.tree.map(lambda leaf: leaf[:, 0], history)

@@ -146,7 +146,8 @@ def test_a_column_with_the_name_of_a_feature_is_refused(column):
 
 def test_dates_in_another_form_are_shown_the_form():
     times = [f"{1 + row % 28:02d}.01.2026" for row in range(NUM_ROWS)]
-    with pytest.raises(ValueError, match=r"`t` must hold dates such as 2026-01-31.*got '01\.01\.2026' in row 1"):
+    words = r"`t` must hold dates such as 2026-01-31.*got '01\.01\.2026' in row 1.*dayfirst=True"
+    with pytest.raises(ValueError, match=words):
         load_table(frame(t=times), "y", time="t")
 
 

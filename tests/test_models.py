@@ -6,7 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_fraud import models
+from fedjax_fraud import algorithms, models, partition, types
+from fedjax_fraud.simulate import simulate
+from fedjax_fraud.sweep import sweep
 from tests import reference
 from tests.test_reference import MLP, to_list
 
@@ -83,3 +85,25 @@ def test_a_model_of_no_features_is_refused(make, num_features):
 def test_a_layer_without_units_is_refused():
     with pytest.raises(ValueError, match=r"`hidden` must hold widths of at least 1, got \(4, 0\)\. "):
         models.mlp(3, hidden=(4, 0))
+
+
+WRONG = [
+    (models.mlp(5, (4,)), "must take rows of 3 features, as the table has.*Build it with num_features=3"),
+    (models.from_flax(nn.Dense(1), 5), "must take rows of 3 features"),
+    (types.Model(lambda key: jnp.zeros(3), lambda params, x: (x @ params)[:, None]), r"one logit .* got \(2, 1\)"),
+]
+
+
+@pytest.mark.parametrize(("model", "words"), WRONG)
+def test_a_model_that_does_not_fit_the_table_is_refused_before_anything_is_compiled(model, words):
+    table = types.Transactions(np.ones((8, 3), np.float32), np.arange(8) % 2, tuple("abc"))
+    banks = partition.iid(8, 2, seed=0)
+    with pytest.raises(ValueError, match=words):
+        simulate(algorithms.scaffold(0.1), model, table, banks)
+    with pytest.raises(ValueError, match=words):
+        sweep(table, table, model=model, alphas=(1.0,), num_clients=2, seeds=1)
+
+
+def test_a_loss_of_one_s_own_may_take_other_outputs():
+    model = types.Model(lambda key: jnp.zeros((3, 2)), lambda params, x: x @ params)
+    models.check_fits(model, jax.eval_shape(model.init, KEY), 3, one_logit=False)

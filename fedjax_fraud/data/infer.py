@@ -84,6 +84,13 @@ def infer(
     return Encoding(tuple(columns), hours_per_unit)
 
 
+def _by_pandas(text: str) -> str:
+    """How to rewrite a date whose parts stand in another order, such as 31.01.2026."""
+    if not re.match(r"\d{1,2}[./-]\d{1,2}[./-]\d{4}", text):
+        return ""
+    return "; pandas.to_datetime(column, dayfirst=True) reads dates that begin with the day"
+
+
 def _time_column(values: pd.Series, hours_per_unit: float | int | None, where: readers.Where) -> Column:
     """The time column: it gives the hour if it covers two days, the weekday if two weeks (rounded)."""
     cells.refuse_gaps(values, where, TIME_REMEDY)
@@ -94,7 +101,7 @@ def _time_column(values: pd.Series, hours_per_unit: float | int | None, where: r
         row = int(np.argmax(parsed.isna().to_numpy()))  # the first if each is a date by itself
         raise ValueError(
             f"`{values.name}` must hold dates such as 2026-01-31 or 2026-01-31 12:00:00, or numbers, got "
-            f"{values.iloc[row]!r} in {where(row)}. Write all of them in that form."
+            f"{values.iloc[row]!r} in {where(row)}. Write all of them in that form{_by_pandas(text.iloc[row])}."
         )
     low, high = _date_range(values) if is_date else _range(cells.finite_numbers(values, where))
     if is_date:

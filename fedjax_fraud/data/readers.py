@@ -220,7 +220,7 @@ def _one_line_errors(path: Path, numeric: Sequence[str] = (), columns: Sequence[
     try:
         yield
     except UnicodeDecodeError as error:
-        fix = "Save it as UTF-8 text; a compressed file must be named .csv.gz."
+        fix = "Save it as UTF-8 text (Latin-1 by `iconv -f latin1 -t utf-8`); a compressed file must be named .csv.gz."
         raise ValueError(f"`path` {path.name} is not a CSV file in UTF-8. {fix}") from error
     except csv.Error as error:
         raise ValueError(f"`path` {path.name} is not a CSV file: {error}. Export it as text.") from error
