@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter, StrMethodFormatter
 
 from . import facts
 from .styles import COST_LOG_RATIO, GREY, INK, LOG_RATIO, line_styles
@@ -181,7 +181,7 @@ def _panels(num_lines: int, num_alphas: int) -> tuple[Figure, np.ndarray]:
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
         axis.spines[["left", "bottom"]].set_color(GREY)
-        axis.tick_params(colors=INK, labelsize=9)
+        axis.tick_params(which="both", colors=INK, labelsize=9)
     return figure, axes.reshape(num_lines, num_alphas)
 
 
@@ -233,6 +233,7 @@ def _scale(axes: np.ndarray, table: pd.DataFrame, summary: pd.DataFrame, floor: 
         axes[0, 0].set_yscale("log")
         top = max(means.max(), np.nan_to_num(summary["average_precision"]).max())
         axes[0, 0].set_ylim(floor, min(1.0, 1.6 * top))
+        _plain_log_labels(axes[0, 0])
     else:
         levels = [means.max(), summary["average_precision"].max()]
         top = max([level for level in levels if math.isfinite(level)], default=1.0)
@@ -249,6 +250,13 @@ def _scale(axes: np.ndarray, table: pd.DataFrame, summary: pd.DataFrame, floor: 
             axis.set_xscale("log" if wide else "linear")
             if not wide and totals.max() > 0:
                 axis.set_xlim(0, 1.03 * totals.max())
+
+
+def _plain_log_labels(axis: Axes) -> None:
+    """0.02, 0.05, 0.1 instead of powers of ten; axes that share their scale share this."""
+    axis.yaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
+    for part in ("major", "minor"):
+        getattr(axis.yaxis, f"set_{part}_formatter")(StrMethodFormatter("{x:g}"))
 
 
 def _label(figure: Figure, axes: np.ndarray, rounds: pd.DataFrame, num_banks: int, conditions: str) -> None:
