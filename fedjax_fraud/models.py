@@ -161,20 +161,27 @@ def check_fits(model: Model, params: Any, num_features: int, *, one_logit: bool 
 
     Args:
       model: any model.
-      params: its parameters, or their shapes.
+      params: its parameters; None takes the shapes of those it starts from.
       num_features: columns of the table.
       one_logit: whether it must give one number for each row, as the binary losses need.
 
     Raises: ValueError if the model cannot take such rows, or gives something else than ``[rows]``.
     """
+    if not isinstance(model, Model):
+        raise ValueError(
+            f"`model` must be a Model, a pair of init and apply, got {type(model).__name__}. "
+            f"A Flax module becomes one by `models.from_flax(module, {num_features})`."
+        )
     rows = jax.ShapeDtypeStruct((2, num_features), jnp.float32)
     try:
+        params = jax.eval_shape(model.init, jax.random.key(0)) if params is None else params
         found = jax.eval_shape(model.apply, params, rows)
     except Exception as error:  # the model is the caller's code: JAX, Flax and it have errors of their own
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(
-            f"`model` must take rows of {num_features} features, as the table has, got one that fails on them "
-            f"({type(error).__name__}: {reason}). Build it with num_features={num_features}."
+            f"`model` must take rows of {num_features} features, as the table has, and give one logit for each, got "
+            f"one that fails ({type(error).__name__}: {reason}). Build it with num_features={num_features} and one "
+            "output."
         ) from error
     shape = getattr(found, "shape", type(found).__name__)
     if one_logit and shape != (2,):

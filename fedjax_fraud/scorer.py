@@ -83,11 +83,22 @@ def make_scorer(
       hidden: see ``Scorer``.
       about: see ``Scorer``.
 
-    Raises: ValueError if ``train`` does not know how it was made, as a table that was built by hand does not.
+    Raises: ValueError if ``train`` does not know how it was made, as a table that was built by hand does not, or if
+      ``params`` are those of another model.
     """
+    width = test.features.shape[1]
     if train.preprocessing is None:
         raise ValueError(
             "`train` has no `preprocessing`. Make it with `data.load_table` or `load_paysim`, and `split`."
+        )
+    shapes, wanted = (
+        [leaf.shape for leaf in jax.tree.leaves(tree)]
+        for tree in (params, jax.eval_shape(models.perceptron(width, hidden).init, jax.random.key(0)))
+    )
+    if shapes != wanted:
+        raise ValueError(
+            f"`params` must be those of a model of {width} features with hidden widths {tuple(hidden)}, got arrays of "
+            f"shapes {shapes}. Pass the `hidden` that the model was made with; () is logistic regression."
         )
     logits = np.sort(_logits(hidden, params, test.features))
     return Scorer(train.preprocessing, tuple(hidden), params, logits, about)

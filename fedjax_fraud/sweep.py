@@ -269,7 +269,7 @@ def sweep(
     num_clients = grid.num_clients
     _check_banks(num_clients, num_rounds, speeds, available)
     model = models.mlp(train.features.shape[1]) if model is None else model
-    models.check_fits(model, jax.eval_shape(model.init, jax.random.key(0)), train.features.shape[1])
+    models.check_fits(model, None, train.features.shape[1])
     vector_model, unravel = models.as_vector(model)
     objective = Objective(vector_model.apply, batch_size=batch_size, tapped=vector_model.tapped)
     test_set = score.make_test_set(test.features, test.labels)

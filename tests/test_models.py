@@ -1,5 +1,7 @@
 """Models as init/apply pairs."""
 
+import inspect
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -88,8 +90,12 @@ def test_a_layer_without_units_is_refused():
 
 
 WRONG = [
-    (models.mlp(5, (4,)), "must take rows of 3 features, as the table has.*Build it with num_features=3"),
+    (
+        models.mlp(5, (4,)),
+        "must take rows of 3 features, as the table has.*Build it with num_features=3 and one",
+    ),
     (models.from_flax(nn.Dense(1), 5), "must take rows of 3 features"),
+    (models.from_flax(nn.Dense(2), 3), "one logit for each.*cannot reshape.*and one output"),
     (types.Model(lambda key: jnp.zeros(3), lambda params, x: (x @ params)[:, None]), r"one logit .* got \(2, 1\)"),
 ]
 
@@ -106,4 +112,10 @@ def test_a_model_that_does_not_fit_the_table_is_refused_before_anything_is_compi
 
 def test_a_loss_of_one_s_own_may_take_other_outputs():
     model = types.Model(lambda key: jnp.zeros((3, 2)), lambda params, x: x @ params)
-    models.check_fits(model, jax.eval_shape(model.init, KEY), 3, one_logit=False)
+    models.check_fits(model, None, 3, one_logit=False)
+
+
+def test_a_flax_module_is_no_model_yet():
+    check = inspect.unwrap(models.check_fits)  # without the tests' type checks, which users do not have
+    with pytest.raises(ValueError, match=r"must be a Model.*got Dense.*from_flax\(module, 3\)"):
+        check(nn.Dense(1), None, 3)

@@ -69,7 +69,7 @@ def test_a_model_that_ranks_no_better_than_chance_is_called_so(score, said):
     result = fake_result(alphas=(0.5,), baselines=False)
     result = with_scores(result, lambda row: score if row["algorithm"] == "scaffold" else 0.5 + 0.01 * row["seed"])
     text = text_of(result)
-    words = "(PR-AUC not above the prevalence 0.0100): SCAFFOLD at alpha 0.5."
+    words = "(PR-AUC with its interval not above the prevalence 0.0100): SCAFFOLD at alpha 0.5."
     assert (words in text) == said and ("random ranking" in text) == said
     printed = " ".join(report.summary_lines(result))
     assert ("not above the prevalence" in printed) == said

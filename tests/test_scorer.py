@@ -97,6 +97,14 @@ def test_what_is_no_model_is_refused(kept, tmp_path):
         scorer.make_scorer(train._replace(preprocessing=None), test, made.params, hidden=made.hidden, about={})
 
 
+@pytest.mark.parametrize("hidden", [(9,), (5, 4), (5, 3, 2)])
+def test_parameters_of_another_model_are_refused(kept, hidden):
+    """The model's function would take them: it looks at the number of layers only."""
+    made, _, train, test = kept
+    with pytest.raises(ValueError, match=r"`params` must be those of a model of .* features with hidden widths"):
+        scorer.make_scorer(train, test, made.params, hidden=hidden, about={})
+
+
 def test_a_scorer_is_shown_in_one_line_without_its_arrays(kept):
     made, _, train, test = kept
     model = "perceptron 5-3" if made.hidden else "logistic regression"

@@ -186,7 +186,7 @@ def _cautions(case: Case) -> Iterator[str]:
 
 
 def chance_words(summary: pd.DataFrame, prevalence: float) -> Iterator[str]:
-    """Which models do not rank better than chance; nothing if all do.
+    """Which models cannot be told from a random ranking; nothing if all can.
 
     Args:
       summary: ``tables.summarise``.
@@ -197,7 +197,7 @@ def chance_words(summary: pd.DataFrame, prevalence: float) -> Iterator[str]:
         rows = zip(setting_names(found, among=summary), found.to_dict("records"), strict=True)
         names = (f"{name}{_at_case(row, summary)}" for name, row in rows)
         yield (
-            f"No better than a random ranking, as far as these seeds tell (PR-AUC not above the prevalence "
+            f"Cannot be told from a random ranking by these seeds (PR-AUC with its interval not above the prevalence "
             f"{number(prevalence)}): {_shortened(list(dict.fromkeys(names)))}."
         )
 
