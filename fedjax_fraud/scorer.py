@@ -86,15 +86,12 @@ def make_scorer(
     Raises: ValueError if ``train`` does not know how it was made, as a table that was built by hand does not, or if
       ``params`` are those of another model.
     """
-    width = test.features.shape[1]
     if train.preprocessing is None:
         raise ValueError(
             "`train` has no `preprocessing`. Make it with `data.load_table` or `load_paysim`, and `split`."
         )
-    shapes, wanted = (
-        [leaf.shape for leaf in jax.tree.leaves(tree)]
-        for tree in (params, jax.eval_shape(models.perceptron(width, hidden).init, jax.random.key(0)))
-    )
+    width = test.features.shape[1]
+    shapes, wanted = ([leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (params, _shapes(width, hidden)))
     if shapes != wanted:
         raise ValueError(
             f"`params` must be those of a model of {width} features with hidden widths {tuple(hidden)}, got arrays of "
@@ -138,9 +135,13 @@ def load_scorer(path: str | os.PathLike) -> Scorer:
     known = json.loads(about["scorer"])
     hidden = tuple(known["hidden"])
     preprocessing = preprocessings.from_record(known["preprocessing"])
-    model = models.perceptron(len(preprocessing.names), hidden)
-    params = tensors.filled(jax.eval_shape(model.init, jax.random.key(0)), "params", arrays, what, remedy)
+    params = tensors.filled(_shapes(len(preprocessing.names), hidden), "params", arrays, what, remedy)
     return Scorer(preprocessing, hidden, params, arrays["test_logits"], known["about"])
+
+
+def _shapes(num_features: int, hidden: tuple[int, ...]) -> Any:
+    """The parameters of such a model, without their values."""
+    return jax.eval_shape(models.perceptron(num_features, hidden).init, jax.random.key(0))
 
 
 def _logits(hidden: tuple[int, ...], params: Any, features: np.ndarray) -> np.ndarray:
